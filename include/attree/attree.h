@@ -1,0 +1,222 @@
+/* attree: exact attention on CPUs.
+ *
+ * Each block of 256 keys is folded into a summary (m, l, u) per query row: the running maximum of the scores, the sum of
+ * exp(score - m) and the unnormalised value sum. A binary tree that depends on the number of blocks alone combines the
+ * summaries, so a result has the same bits for any number of threads, any batch, any tiling and any instruction set.
+ * The arithmetic is written out in src/contract.c and in README.md.
+ *
+ * Shape letters: B batch, H query heads, G key/value heads, Q queries, K keys, D query and key width, E value width.
+ * Strides count elements, sizes count bytes, logarithms are natural. Head h reads key/value head h / (H / G).
+ *
+ *     s(b,h,i,j) = scale * sum_c q[b,h,i,c] * k[b,g,j,c]
+ *     o(b,h,i,:) = sum_j softmax_j(s) v[b,g,j,:]         lse(b,h,i) = log sum_j exp(s)
+ *
+ * over the keys j that query i may see. Every function is reentrant; none prints, aborts, or keeps a pointer after it
+ * returns. A function that returns anything but ATTREE_OK has written nothing to the caller's tensors, with the one
+ * exception that ATTREE_ERROR_EMPTY of attree_run states. */
+#ifndef ATTREE_ATTREE_H
+#define ATTREE_ATTREE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define ATTREE_API __attribute__((visibility("default")))
+#else
+#define ATTREE_API
+#endif
+
+#define ATTREE_VERSION_MAJOR 0
+#define ATTREE_VERSION_MINOR 1
+#define ATTREE_VERSION_PATCH 0
+
+/* The version of the library that is running, "0.1.0"; static storage. */
+ATTREE_API const char *attree_version(void);
+
+/* ---- Errors ---------------------------------------------------------------------------------------------------- */
+
+typedef enum attree_status {
+    ATTREE_OK = 0,
+    ATTREE_ERROR_NULL = 1,      /* a required pointer is NULL */
+    ATTREE_ERROR_SIZE = 2,      /* a struct's size field is not one this library knows (a newer header, or 0) */
+    ATTREE_ERROR_SHAPE = 3,     /* a dimension is negative, or H is not a multiple of G */
+    ATTREE_ERROR_STRIDE = 4,    /* strides that make elements of an output share memory */
+    ATTREE_ERROR_OVERFLOW = 5,  /* an offset or a size does not fit 64 bits */
+    ATTREE_ERROR_TYPE = 6,      /* an unknown or unsupported element type */
+    ATTREE_ERROR_VALUE = 7,     /* any other field is out of its range */
+    ATTREE_ERROR_ALIGN = 8,     /* a pointer is not aligned to its element, or the workspace not to 64 bytes */
+    ATTREE_ERROR_ALIAS = 9,     /* an output overlaps an input, another output or the workspace */
+    ATTREE_ERROR_WORKSPACE = 10, /* the workspace is too small */
+    ATTREE_ERROR_ISA = 11,      /* this machine lacks the instruction set that was asked for */
+    ATTREE_ERROR_MEMORY = 12,   /* an allocation failed */
+    ATTREE_ERROR_EMPTY = 13,    /* a state or a row without any visible key was to be finished */
+    ATTREE_ERROR_NONFINITE = 14 /* a score, value or state that must be finite is not */
+} attree_status;
+
+/* The name of a status, "ATTREE_ERROR_SHAPE"; static storage, never NULL. */
+ATTREE_API const char *attree_status_name(attree_status status);
+
+/* One sentence about the last error in the calling thread: the argument, what it was, what it must be. Empty before the
+ * first error. Valid until this thread's next failing call. */
+ATTREE_API const char *attree_last_error(void);
+
+/* ---- Attention: plan, then run ----------------------------------------------------------------------------------- */
+
+typedef enum attree_dtype {
+    ATTREE_F32 = 0 /* IEEE binary32 */
+} attree_dtype;
+
+typedef enum attree_isa {
+    ATTREE_ISA_AUTO = 0, /* the widest that this machine has, or that the environment variable ATTREE_ISA names */
+    ATTREE_ISA_SCALAR = 1,
+    ATTREE_ISA_AVX2 = 2, /* AVX2 and FMA */
+    ATTREE_ISA_AVX512 = 3 /* AVX-512 F, BW, DQ and VL */
+} attree_isa;
+
+/* What becomes of a query row that may attend to no key. A score of -inf hides its key. */
+typedef enum attree_empty {
+    ATTREE_EMPTY_ZERO = 0, /* o = 0, lse = -inf */
+    ATTREE_EMPTY_NAN = 1,  /* o = NaN, lse = NaN */
+    ATTREE_EMPTY_ERROR = 2 /* as ATTREE_EMPTY_ZERO, and the run returns ATTREE_ERROR_EMPTY naming the first such row */
+} attree_empty;
+
+/* Flags of attree_desc. A field that a flag enables is ignored, and may hold anything, while the flag is off. */
+#define ATTREE_CAUSAL 1u       /* query i, at position q_offset + i, sees keys 0 ... q_offset + i only */
+#define ATTREE_USE_Q_OFFSET 2u /* q_offset is set; without it q_offset = K - Q: the last query sees the last key */
+#define ATTREE_USE_SCALE 4u    /* scale is set (any finite number, also 0 or negative); without it scale = 1 / sqrt(D) */
+
+/* Where element (b, head, token, c) of a tensor lies: at b * batch + head * head + token * token + c * width elements
+ * from the tensor's pointer. Negative strides are fine. All four zero: dense in the order [B, heads, tokens, width].
+ * Otherwise a zero repeats the element along that dimension (inputs only). The stride of a dimension of size 0 or 1 is
+ * ignored. For lse, width is ignored. */
+typedef struct attree_strides {
+    int64_t batch, head, token, width;
+} attree_strides;
+
+/* A problem. Zero-initialise it, set size and the dimensions, and every other zero means the default: dense f32
+ * tensors, every query sees every key, scale 1/sqrt(D). */
+typedef struct attree_desc {
+    size_t size;          /* sizeof(attree_desc) */
+    int64_t batch;        /* B >= 0 */
+    int64_t q_heads;      /* H >= 1, a multiple of G */
+    int64_t kv_heads;     /* G >= 1 */
+    int64_t q_len;        /* Q >= 0 */
+    int64_t kv_len;       /* K >= 0 */
+    int64_t qk_width;     /* D >= 0; with D = 0 every score is 0 */
+    int64_t v_width;      /* E >= 1 */
+    attree_strides q;     /* [B, H, Q, D] */
+    attree_strides k;     /* [B, G, K, D] */
+    attree_strides v;     /* [B, G, K, E] */
+    attree_strides o;     /* [B, H, Q, E] */
+    attree_strides lse;   /* [B, H, Q] */
+    int32_t q_type;       /* attree_dtype of q, k, v, o; lse is always f32 */
+    int32_t k_type;
+    int32_t v_type;
+    int32_t o_type;
+    uint32_t flags;       /* ATTREE_CAUSAL | ... */
+    float scale;          /* with ATTREE_USE_SCALE */
+    int64_t q_offset;     /* position of query 0 among the keys, with ATTREE_USE_Q_OFFSET; may be negative */
+    int32_t empty_rows;   /* attree_empty */
+    int32_t isa;          /* attree_isa: at most this one. Asking for one that the machine lacks is an error. */
+    int32_t threads;      /* workers of attree_run: 0 = OpenMP's default for the planning thread; at most 65536 */
+    int32_t reserved;     /* 0 */
+} attree_desc;
+
+/* The tensors of one run. Each pointer is to element (0, 0, 0, 0); it needs the alignment of its element type only, and
+ * may be NULL when its tensor has no elements. */
+typedef struct attree_args {
+    size_t size;            /* sizeof(attree_args) */
+    const void *q, *k, *v;  /* may overlap each other */
+    void *o;                /* must overlap nothing else */
+    float *lse;             /* may be NULL: not wanted */
+    void *workspace;        /* attree_plan_workspace() bytes, aligned to 64; contents do not matter, before or after */
+    size_t workspace_bytes; /* may be larger than needed */
+} attree_args;
+
+/* A plan: validated shapes, the schedule and the workspace layout; no tensor pointers. Immutable, so that any number of
+ * threads may run it at once, each run with its own workspace. */
+typedef struct attree_plan attree_plan;
+
+/* Makes *plan, to be freed by attree_plan_destroy. On error *plan is NULL.
+ * The environment variable ATTREE_ISA (scalar, avx2 or avx512) is read here when desc->isa is ATTREE_ISA_AUTO. */
+ATTREE_API attree_status attree_plan_create(attree_plan **plan, const attree_desc *desc);
+
+/* Frees a plan; NULL is fine. */
+ATTREE_API void attree_plan_destroy(attree_plan *plan);
+
+/* Bytes of workspace that a run needs; 0 for a NULL plan. Grows with threads * (tile rows) * (D + E), not with K and
+ * never with Q * K. */
+ATTREE_API size_t attree_plan_workspace(const attree_plan *plan);
+
+/* Writes one line about the plan (kernel, tiles, tasks, workers) into text, cut to capacity bytes with a terminating 0. */
+ATTREE_API attree_status attree_plan_describe(const attree_plan *plan, char *text, size_t capacity);
+
+/* Computes o, and lse when asked for. Never allocates. With one worker it does not enter the OpenMP runtime.
+ * ATTREE_ERROR_EMPTY (only under ATTREE_EMPTY_ERROR) comes after everything has been written. */
+ATTREE_API attree_status attree_run(const attree_plan *plan, const attree_args *args);
+
+/* The same from the caller's own threads, without OpenMP. One thread calls attree_run_begin, which checks the arguments
+ * and prepares the workspace. Then, for each phase from 0 to attree_plan_phases() - 1, every worker calls
+ * attree_run_worker and all wait for each other before the next phase. Any number of workers does; a worker that comes
+ * late or never leaves its work to the others. Last, one thread calls attree_run_end for the status of the run. */
+ATTREE_API attree_status attree_run_begin(const attree_plan *plan, const attree_args *args);
+ATTREE_API int32_t attree_plan_phases(const attree_plan *plan);
+ATTREE_API attree_status attree_run_worker(const attree_plan *plan, const attree_args *args, int32_t phase, int32_t worker,
+                                           int32_t workers);
+ATTREE_API attree_status attree_run_end(const attree_plan *plan, const attree_args *args);
+
+/* One call: plan, allocate the workspace, run, free. args->workspace is ignored. */
+ATTREE_API attree_status attree_attention(const attree_desc *desc, const attree_args *args);
+
+/* ---- State algebra ----------------------------------------------------------------------------------------------- */
+
+/* A state summarises some keys for one query row: an array of E + 2 numbers, m, l, u[0] ... u[E-1] (E = 64 in f32: 264
+ * bytes), owned by the caller, without hidden parts, so it can be copied, stored or sent as it is. The empty state is
+ * (-inf, 0, 0).
+ *
+ * Pushing folds keys into a state in the order given: m' = max(m, scores); l and u are multiplied by exp(m - m'); then
+ * l += exp(s_j - m'), u += exp(s_j - m') v_j. The first block pushed into an empty state has the bits of a block of
+ * attree_run when it holds the same keys. Source of the recurrence: Milakov and Gimelshein, "Online normalizer
+ * calculation for softmax", 2018, extended from l to u. Merging follows the tree's combine step (README, "The
+ * contract", step 6).
+ *
+ * Rules for all: v_width is E >= 1; pointers are aligned to their element; state must not overlap scores, values or o.
+ * On any error the state, or the output, is as it was. */
+
+/* Numbers in a state: E + 2; 0 when E < 1 or E + 2 numbers overflow a size. */
+ATTREE_API size_t attree_state_count(int64_t v_width);
+
+/* The empty state. */
+ATTREE_API attree_status attree_state_init_f32(float *state, int64_t v_width);
+ATTREE_API attree_status attree_state_init_f64(double *state, int64_t v_width);
+
+/* Folds n >= 0 keys: scores[n], and values of key j at values + j * value_stride, its E numbers adjacent. A score or
+ * value that is not finite is ATTREE_ERROR_NONFINITE. */
+ATTREE_API attree_status attree_state_push_f32(float *state, int64_t v_width, int64_t n, const float *scores,
+                                               const float *values, int64_t value_stride);
+ATTREE_API attree_status attree_state_push_f64(double *state, int64_t v_width, int64_t n, const double *scores,
+                                               const double *values, int64_t value_stride);
+
+/* Folds one key. */
+ATTREE_API attree_status attree_state_push_key_f32(float *state, int64_t v_width, float score, const float *value);
+ATTREE_API attree_status attree_state_push_key_f64(double *state, int64_t v_width, double score, const double *value);
+
+/* result = left combined with right, two summaries of disjoint keys. result may be left or right itself, but not overlap
+ * them otherwise. The empty state is neutral, bit for bit. A state whose m is NaN or +inf, or whose l is NaN, is refused
+ * with ATTREE_ERROR_NONFINITE. */
+ATTREE_API attree_status attree_state_merge_f32(float *result, const float *left, const float *right, int64_t v_width);
+ATTREE_API attree_status attree_state_merge_f64(double *result, const double *left, const double *right, int64_t v_width);
+
+/* o[E] = u / l, and *lse = m + log(l) unless lse is NULL. An empty state is ATTREE_ERROR_EMPTY. */
+ATTREE_API attree_status attree_state_finish_f32(const float *state, int64_t v_width, float *o, float *lse);
+ATTREE_API attree_status attree_state_finish_f64(const double *state, int64_t v_width, double *o, double *lse);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTREE_ATTREE_H */

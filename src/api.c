@@ -1,0 +1,33 @@
+/* The one-call form, and the version. */
+#include <stdlib.h>
+
+#include "attree/attree.h"
+#include "error.h"
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+
+const char *attree_version(void)
+{
+    return TEXT(ATTREE_VERSION_MAJOR) "." TEXT(ATTREE_VERSION_MINOR) "." TEXT(ATTREE_VERSION_PATCH);
+}
+
+attree_status attree_attention(const attree_desc *desc, const attree_args *args)
+{
+    if (!args)
+        return attree__fail(ATTREE_ERROR_NULL, "args is NULL");
+    attree_plan *plan;
+    attree_status status = attree_plan_create(&plan, desc);
+    if (status != ATTREE_OK)
+        return status;
+    attree_args run = *args;
+    run.workspace_bytes = attree_plan_workspace(plan); /* a multiple of 64 */
+    run.workspace = aligned_alloc(64, run.workspace_bytes);
+    if (run.workspace)
+        status = attree_run(plan, &run);
+    else
+        status = attree__fail(ATTREE_ERROR_MEMORY, "no memory for a workspace of %zu bytes", run.workspace_bytes);
+    free(run.workspace);
+    attree_plan_destroy(plan);
+    return status;
+}

@@ -1,0 +1,18 @@
+/* Everything that depends on the compiler: attributes and builtins, each under one name.
+ *
+ * Also the guard against flags that would break the arithmetic contract. */
+#ifndef ATTREE_COMPILER_H
+#define ATTREE_COMPILER_H
+
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+#error "attree needs infinities and NaN: build without -ffast-math, -Ofast and -ffinite-math-only"
+#endif
+
+#define ATTREE_INLINE static inline __attribute__((always_inline))
+#define ATTREE_PRINTF(format_at, first_at) __attribute__((format(printf, format_at, first_at)))
+
+/* True, and *result undefined, when the operation does not fit *result's type. */
+#define attree__add_overflows(a, b, result) __builtin_add_overflow(a, b, result)
+#define attree__mul_overflows(a, b, result) __builtin_mul_overflow(a, b, result)
+
+#endif /* ATTREE_COMPILER_H */

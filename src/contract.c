@@ -1,0 +1,117 @@
+/* The arithmetic contract in scalar C: what every kernel must compute, bit for bit. Also the portable fallback.
+ *
+ * IEEE binary32, round to nearest even, no contraction but the fmaf written here. Steps are those of README.md, "The
+ * contract". Hidden keys are skipped, never multiplied by zero, so nothing in them can reach a result. */
+#include "contract.h"
+
+#include <math.h>
+
+#include "simd/exp.h"
+
+/* Step 1. */
+static float score(const float *q, const float *k, int64_t k_width, int64_t width, float scale)
+{
+    float sum = 0.0f;
+    for (int64_t c = 0; c < width; c++)
+        sum = fmaf(q[c], k[c * k_width], sum);
+    return sum * scale;
+}
+
+/* exp(t) for t <= 0, exactly zero where the result would be subnormal. NaN stays NaN. */
+static float weight(float t)
+{
+    return t < ATTREE__CUTOFF ? 0.0f : attree__expf(t);
+}
+
+/* Step 4: sixteen partial sums, then halves onto halves. Hidden keys have weight +0, which changes no partial sum. */
+static float lane_sum(const float *p, int64_t keys)
+{
+    float lane[ATTREE__LANES] = {0.0f};
+    for (int64_t j = 0; j < keys; j++)
+        lane[j % ATTREE__LANES] += p[j];
+    for (int half = ATTREE__LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lane[i] += lane[i + half];
+    return lane[0];
+}
+
+/* Steps 3 to 5 for one row: from scores s[first] ... s[end - 1] to the state (*m, *l, u). A score of -inf hides its key. */
+static void fold_scores(const float *s, const int32_t range[2], const attree__rows *v, int64_t v_width, float *m, float *l,
+                        float *u)
+{
+    *m = -INFINITY;
+    for (int32_t j = range[0]; j < range[1]; j++)
+        if (s[j] > *m)
+            *m = s[j];
+
+    float p[ATTREE__BLOCK] = {0.0f};
+    for (int64_t e = 0; e < v_width; e++)
+        u[e] = 0.0f;
+    for (int32_t j = range[0]; j < range[1]; j++) {
+        if (s[j] == -INFINITY)
+            continue;
+        p[j] = weight(s[j] - *m);
+        for (int64_t e = 0; e < v_width; e++)
+            u[e] = fmaf(p[j], v->data[j * v->token + e * v->width], u[e]);
+    }
+    *l = lane_sum(p, ATTREE__BLOCK);
+    if (isnan(*l)) /* some score was NaN or +inf: mark the row so that combining keeps it so */
+        *m = INFINITY;
+}
+
+static void fold(const attree__fold *f)
+{
+    for (int64_t r = 0; r < f->rows; r++) {
+        float s[ATTREE__BLOCK];
+        for (int32_t j = f->first[r]; j < f->end[r]; j++)
+            s[j] = score(f->q + r * f->qk_width, f->k.data + j * f->k.token, f->k.width, f->qk_width, f->scale);
+        const int32_t range[2] = {f->first[r], f->end[r]};
+        fold_scores(s, range, &f->v, f->v_width, f->out.m + r, f->out.l + r, f->out.u + r * f->out.u_stride);
+    }
+}
+
+/* Step 6. The empty state, m = -inf, is neutral bit for bit. */
+static void combine(const attree__states *a, const attree__states *b, int64_t rows, int64_t v_width)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        float *au = a->u + r * a->u_stride;
+        const float *bu = b->u + r * b->u_stride;
+        if (b->m[r] == -INFINITY)
+            continue;
+        const bool a_empty = a->m[r] == -INFINITY;
+        const float m = a->m[r] > b->m[r] ? a->m[r] : b->m[r];
+        const float fa = weight(a->m[r] - m), fb = weight(b->m[r] - m);
+        for (int64_t e = 0; e < v_width; e++)
+            au[e] = a_empty ? bu[e] : fmaf(bu[e], fb, au[e] * fa);
+        a->l[r] = a_empty ? b->l[r] : fmaf(b->l[r], fb, a->l[r] * fa);
+        a->m[r] = m;
+    }
+}
+
+/* Step 7. */
+static void divide(float *o, const float *u, float l, int64_t v_width)
+{
+    for (int64_t e = 0; e < v_width; e++)
+        o[e] = attree__canonical(u[e] / l);
+}
+
+float attree__contract_lse(float m, float l)
+{
+    return attree__canonical(m + attree__logf(l));
+}
+
+static int64_t scratch_floats(int64_t qk_width, int64_t v_width, int64_t rows)
+{
+    (void)qk_width, (void)v_width, (void)rows;
+    return 0;
+}
+
+const attree__kernels attree__kernels_contract = {
+    .name = "scalar",
+    .isa = ATTREE_ISA_SCALAR,
+    .group_rows = 1,
+    .scratch_floats = scratch_floats,
+    .fold = fold,
+    .combine = combine,
+    .divide = divide,
+};

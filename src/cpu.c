@@ -1,0 +1,20 @@
+/* CPU features, by the compiler's runtime, which asks cpuid and, for the registers' state, xgetbv. */
+#include "cpu.h"
+
+bool attree__cpu_has(attree_isa isa)
+{
+    __builtin_cpu_init();
+    const bool scalar = __builtin_cpu_supports("avx") && __builtin_cpu_supports("fma");
+    const bool avx2 = scalar && __builtin_cpu_supports("avx2");
+    switch (isa) {
+    case ATTREE_ISA_AUTO:
+    case ATTREE_ISA_SCALAR:
+        return scalar;
+    case ATTREE_ISA_AVX2:
+        return avx2;
+    case ATTREE_ISA_AVX512:
+        return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    }
+    return false;
+}

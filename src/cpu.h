@@ -1,0 +1,13 @@
+/* What this machine can run. */
+#ifndef ATTREE_CPU_H
+#define ATTREE_CPU_H
+
+#include <stdbool.h>
+
+#include "attree/attree.h"
+
+/* Whether the CPU and the operating system support every instruction that the kernels of isa are compiled with. The
+ * scalar kernels need FMA on x86-64. */
+bool attree__cpu_has(attree_isa isa);
+
+#endif /* ATTREE_CPU_H */

@@ -1,0 +1,42 @@
+/* Choosing a kernel table, once per plan. */
+#include "dispatch.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu.h"
+#include "error.h"
+
+/* Widest first. */
+static const attree__kernels *const tables[] = {
+    &attree__kernels_avx512,
+    &attree__kernels_avx2,
+    &attree__kernels_contract,
+};
+enum { TABLES = sizeof tables / sizeof *tables };
+
+static attree_status take(const attree__kernels **kernels, const attree__kernels *table)
+{
+    if (!attree__cpu_has((attree_isa)table->isa))
+        return attree__fail(ATTREE_ERROR_ISA, "isa is %s; this machine does not have it", table->name);
+    *kernels = table;
+    return ATTREE_OK;
+}
+
+attree_status attree__dispatch(const attree__kernels **kernels, int32_t isa)
+{
+    if (!attree__cpu_has(ATTREE_ISA_SCALAR))
+        return attree__fail(ATTREE_ERROR_ISA, "this CPU has no FMA; attree needs it");
+    const char *name = getenv("ATTREE_ISA");
+    if (isa == ATTREE_ISA_AUTO && name && *name) {
+        for (int i = 0; i < TABLES; i++)
+            if (strcmp(name, tables[i]->name) == 0)
+                return take(kernels, tables[i]);
+        return attree__fail(ATTREE_ERROR_ISA, "ATTREE_ISA is \"%.32s\"; it must be scalar, avx2 or avx512", name);
+    }
+    for (int i = 0; i < TABLES; i++)
+        if (isa == ATTREE_ISA_AUTO ? attree__cpu_has((attree_isa)tables[i]->isa) : tables[i]->isa == isa)
+            return take(kernels, tables[i]);
+    return attree__fail(ATTREE_ERROR_ISA, "isa is %" PRId32 "; it must be an attree_isa, 0 to 3", isa);
+}

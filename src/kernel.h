@@ -1,0 +1,68 @@
+/* The kernel table: what an instruction set provides, and each slot's contract.
+ *
+ * Kernels see one tile of query rows and one block of keys. They know nothing of plans, tasks or the tree. Every table
+ * computes the bits of contract.c. */
+#ifndef ATTREE_KERNEL_H
+#define ATTREE_KERNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Keys of a block, by absolute key index (contract, step 2). */
+#define ATTREE__BLOCK 256
+
+/* Partial sums of l (contract, step 4). Also the granularity of padding: u rows are padded to a multiple of this. */
+#define ATTREE__LANES 16
+
+/* Weights are zero below this (contract, step 3): just above log(2^-126), so that no weight is subnormal. */
+#define ATTREE__CUTOFF (-87.33654f)
+
+/* The states of a tile of rows: m[r], l[r], and u[r * u_stride + e] for e < E, with E <= u_stride. Numbers of u between E
+ * and u_stride are padding that kernels may overwrite. */
+typedef struct attree__states {
+    float *m, *l, *u;
+    int64_t u_stride; /* E rounded up to a multiple of ATTREE__LANES */
+} attree__states;
+
+/* Keys or values of one block as they lie in memory: element (j, c) at data + j * token + c * width. */
+typedef struct attree__rows {
+    const float *data;
+    int64_t token, width;
+} attree__rows;
+
+/* One fold: rows x keys. */
+typedef struct attree__fold {
+    int64_t qk_width, v_width; /* D >= 0, E >= 1 */
+    float scale;
+    const float *q;            /* rows in groups of table->group_rows: [group][D][group_rows], padded with zeros */
+    int64_t rows;              /* >= 1 */
+    attree__rows k, v;         /* keys first[r] ... end[r] - 1 may be read, and nothing else */
+    const int32_t *first, *end; /* row r sees keys first[r] <= j < end[r] of this block; first = end = 0 sees none */
+    attree__states out;
+    float *scratch;            /* scratch_floats() floats, aligned to 64 bytes */
+} attree__fold;
+
+typedef struct attree__kernels {
+    const char *name;
+    int32_t isa;        /* attree_isa */
+    int32_t group_rows; /* query rows that a register tile takes together */
+
+    /* Floats of scratch that fold needs for at most `rows` rows. */
+    int64_t (*scratch_floats)(int64_t qk_width, int64_t v_width, int64_t rows);
+
+    /* Steps 1 to 5: the state of each row over the block's visible keys; (-inf, 0, 0) where there are none. A row with a
+     * NaN or +inf score gets m = +inf, l = NaN. */
+    void (*fold)(const attree__fold *fold);
+
+    /* Step 6 for each row: a = combine(a, b). */
+    void (*combine)(const attree__states *a, const attree__states *b, int64_t rows, int64_t v_width);
+
+    /* Step 7 for one row: o[e] = u[e] / l, e < E; every NaN becomes the canonical one. */
+    void (*divide)(float *o, const float *u, float l, int64_t v_width);
+} attree__kernels;
+
+extern const attree__kernels attree__kernels_contract;
+extern const attree__kernels attree__kernels_avx2;
+extern const attree__kernels attree__kernels_avx512;
+
+#endif /* ATTREE_KERNEL_H */

@@ -1,0 +1,40 @@
+/* Steps 6 and 7: combining and finishing states, value columns in the lanes. */
+
+static float scalar_weight(float t)
+{
+    return t < ATTREE__CUTOFF ? 0.0f : attree__expf(t);
+}
+
+static void combine(const attree__states *a, const attree__states *b, int64_t rows, int64_t v_width)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        float *au = a->u + r * a->u_stride;
+        const float *bu = b->u + r * b->u_stride;
+        const float am = a->m[r], bm = b->m[r];
+        if (bm == -INFINITY)
+            continue;
+        if (am == -INFINITY) {
+            a->m[r] = bm;
+            a->l[r] = b->l[r];
+            memcpy(au, bu, (size_t)v_width * sizeof(float));
+            continue;
+        }
+        const float m = am > bm ? am : bm;
+        const float fa = scalar_weight(am - m), fb = scalar_weight(bm - m);
+        const vf wide_fa = vf_all(fa), wide_fb = vf_all(fb);
+        for (int64_t e = 0; e < v_width; e += VF_LANES) /* u rows are padded to whole vectors */
+            vf_store(au + e, vf_fma(vf_load(bu + e), wide_fb, vf_mul(vf_load(au + e), wide_fa)));
+        a->l[r] = fmaf(b->l[r], fb, a->l[r] * fa);
+        a->m[r] = m;
+    }
+}
+
+static void divide(float *o, const float *u, float l, int64_t v_width)
+{
+    const vf divisor = vf_all(l), nan = vf_all(NAN);
+    int64_t e = 0;
+    for (; e + VF_LANES <= v_width; e += VF_LANES)
+        vf_store(o + e, vf_replace_nan(vf_div(vf_load(u + e), divisor), nan));
+    if (e < v_width)
+        vf_store_first(o + e, v_width - e, vf_replace_nan(vf_div(vf_load(u + e), divisor), nan));
+}

@@ -1,0 +1,13 @@
+/* The kernel texts on AVX2. */
+#include "../simd/avx2.h"
+#include "kernels.inc.c"
+
+const attree__kernels attree__kernels_avx2 = {
+    .name = "avx2",
+    .isa = ATTREE_ISA_AVX2,
+    .group_rows = TILE_ROWS,
+    .scratch_floats = scratch_floats,
+    .fold = fold,
+    .combine = combine,
+    .divide = divide,
+};

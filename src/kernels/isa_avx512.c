@@ -1,0 +1,13 @@
+/* The kernel texts on AVX-512. */
+#include "../simd/avx512.h"
+#include "kernels.inc.c"
+
+const attree__kernels attree__kernels_avx512 = {
+    .name = "avx512",
+    .isa = ATTREE_ISA_AVX512,
+    .group_rows = TILE_ROWS,
+    .scratch_floats = scratch_floats,
+    .fold = fold,
+    .combine = combine,
+    .divide = divide,
+};

@@ -1,0 +1,19 @@
+/* All kernel texts in order, for one instruction set whose simd header is included before. */
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "../kernel.h"
+#include "../simd/exp.h"
+#include "attree/attree.h"
+
+/* Order matters: each text uses those before it. */
+/* clang-format off */
+#include "tile.inc.c"
+#include "pack.inc.c"
+#include "scores.inc.c"
+#include "softmax.inc.c"
+#include "values.inc.c"
+#include "fold.inc.c"
+#include "combine.inc.c"
+/* clang-format on */

@@ -1,0 +1,52 @@
+/* The register tile, used twice: scores are query rows times packed keys, values are weight rows times packed values.
+ *
+ * acc[r * vecs + v] accumulates factor(r, d) * vector(d, v) for d = 0, 1, 2, ... in this order, so the lanes of one
+ * accumulator follow the contract's loops whatever the shape of the tile. rows and vecs are constants at every call. */
+
+/* Columns of a packed panel. */
+#define PANEL (TILE_VECS * VF_LANES)
+
+typedef struct tile_operands {
+    const float *factor; /* factor(r, d) = factor[r * factor_row + d * factor_step] */
+    int64_t factor_row, factor_step;
+    const float *vector; /* vector(d, v) starts at vector + d * vector_step + v * VF_LANES */
+    int64_t vector_step;
+    int64_t depth;
+} tile_operands;
+
+ATTREE_INLINE void tile_multiply(vf *acc, const int rows, const int vecs, tile_operands t)
+{
+    for (int64_t d = 0; d < t.depth; d++) {
+        vf vector[TILE_VECS];
+#pragma GCC unroll 4
+        for (int v = 0; v < vecs; v++)
+            vector[v] = vf_load(t.vector + v * VF_LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++) {
+            const vf factor = vf_all(t.factor[r * t.factor_row]);
+#pragma GCC unroll 4
+            for (int v = 0; v < vecs; v++)
+                acc[r * vecs + v] = vf_fma(factor, vector[v], acc[r * vecs + v]);
+        }
+        t.factor += t.factor_step;
+        t.vector += t.vector_step;
+    }
+}
+
+/* The same, but a factor with its sign bit set leaves its accumulators as they are, whatever the vector holds. */
+ATTREE_INLINE void tile_multiply_visible(vf *acc, const int rows, const int vecs, tile_operands t)
+{
+    for (int64_t d = 0; d < t.depth; d++) {
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++) {
+            const vf factor = vf_all(t.factor[r * t.factor_row]);
+#pragma GCC unroll 4
+            for (int v = 0; v < vecs; v++) {
+                const vf sum = vf_fma(factor, vf_load(t.vector + v * VF_LANES), acc[r * vecs + v]);
+                acc[r * vecs + v] = vf_replace_negative(sum, acc[r * vecs + v], factor);
+            }
+        }
+        t.factor += t.factor_step;
+        t.vector += t.vector_step;
+    }
+}

@@ -1,0 +1,118 @@
+/* Vector operations on AVX2 + FMA: 8 floats. The list of operations, and their meaning, is the same in every file here.
+ *
+ * Register tile: 6 rows x 2 vectors = 12 accumulators, 2 vectors of keys or values, 1 broadcast, of 16 registers. Twelve
+ * independent chains cover 2 FMA a cycle at a latency of 4 or 5; 8 loads feed 12 FMA. */
+#ifndef ATTREE_SIMD_AVX2_H
+#define ATTREE_SIMD_AVX2_H
+#define ATTREE_SIMD_AVX2
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#include "../compiler.h"
+
+#define VF_LANES 8
+#define TILE_ROWS 6
+#define TILE_VECS 2
+
+typedef __m256 vf;
+
+ATTREE_INLINE vf vf_zero(void) { return _mm256_setzero_ps(); }
+ATTREE_INLINE vf vf_all(float x) { return _mm256_set1_ps(x); }
+ATTREE_INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
+ATTREE_INLINE void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
+ATTREE_INLINE vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
+ATTREE_INLINE vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
+ATTREE_INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+ATTREE_INLINE vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
+
+/* a * b + c, rounded once. */
+ATTREE_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+
+/* The larger, the smaller; b where a is NaN. */
+ATTREE_INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+ATTREE_INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
+
+/* Lane indices smaller than n. */
+ATTREE_INLINE __m256i avx2_below(int64_t n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+/* p[0] ... p[n-1], then zeros; 0 <= n <= VF_LANES. Reads nothing beyond. */
+ATTREE_INLINE vf vf_load_first(const float *p, int64_t n) { return _mm256_maskload_ps(p, avx2_below(n)); }
+
+/* Stores lanes 0 ... n-1 only; 0 <= n <= VF_LANES. */
+ATTREE_INLINE void vf_store_first(float *p, int64_t n, vf x) { _mm256_maskstore_ps(p, avx2_below(n), x); }
+
+/* Lanes i < n from a, the others from b; any n. */
+ATTREE_INLINE vf vf_first(int64_t n, vf a, vf b)
+{
+    const int64_t clamped = n < 0 ? 0 : n > VF_LANES ? VF_LANES : n;
+    return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(avx2_below(clamped)));
+}
+
+/* x, but +0 where t < bound. */
+ATTREE_INLINE vf vf_zero_below(vf x, vf t, vf bound)
+{
+    return _mm256_andnot_ps(_mm256_cmp_ps(t, bound, _CMP_LT_OQ), x);
+}
+
+/* x, but y where a == b. */
+ATTREE_INLINE vf vf_replace_equal(vf x, vf y, vf a, vf b) { return _mm256_blendv_ps(x, y, _mm256_cmp_ps(a, b, _CMP_EQ_OQ)); }
+
+/* x, but y where the sign bit of sign is set. */
+ATTREE_INLINE vf vf_replace_negative(vf x, vf y, vf sign) { return _mm256_blendv_ps(x, y, sign); }
+
+/* x, but y where x is NaN. */
+ATTREE_INLINE vf vf_replace_nan(vf x, vf y) { return _mm256_blendv_ps(x, y, _mm256_cmp_ps(x, x, _CMP_UNORD_Q)); }
+
+/* Lane i of the low half and lane i of the high half, by one operation. */
+ATTREE_INLINE __m128 avx2_low(vf x) { return _mm256_castps256_ps128(x); }
+ATTREE_INLINE __m128 avx2_high(vf x) { return _mm256_extractf128_ps(x, 1); }
+
+/* Sum of sixteen lanes held in 16 / VF_LANES vectors: lane i with i + 8, i + 4, i + 2, i + 1. */
+ATTREE_INLINE float vf_sum16(const vf *x)
+{
+    const vf s8 = vf_add(x[0], x[1]);
+    const __m128 s4 = _mm_add_ps(avx2_low(s8), avx2_high(s8));
+    const __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
+    return _mm_cvtss_f32(_mm_add_ss(s2, _mm_movehdup_ps(s2)));
+}
+
+/* The largest lane of a vector without NaN, the smallest. */
+ATTREE_INLINE float vf_largest(vf x)
+{
+    const __m128 s4 = _mm_max_ps(avx2_low(x), avx2_high(x));
+    const __m128 s2 = _mm_max_ps(s4, _mm_movehl_ps(s4, s4));
+    return _mm_cvtss_f32(_mm_max_ss(s2, _mm_movehdup_ps(s2)));
+}
+
+ATTREE_INLINE float vf_smallest(vf x)
+{
+    const __m128 s4 = _mm_min_ps(avx2_low(x), avx2_high(x));
+    const __m128 s2 = _mm_min_ps(s4, _mm_movehl_ps(s4, s4));
+    return _mm_cvtss_f32(_mm_min_ss(s2, _mm_movehdup_ps(s2)));
+}
+
+/* x[i] lane j becomes x[j] lane i. */
+ATTREE_INLINE void vf_transpose(vf x[VF_LANES])
+{
+    vf pair[8], quad[8];
+    for (int i = 0; i < 8; i += 2) {
+        pair[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+        pair[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        quad[i] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0x44);
+        quad[i + 1] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0xee);
+        quad[i + 2] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0x44);
+        quad[i + 3] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        x[i] = _mm256_permute2f128_ps(quad[i], quad[i + 4], 0x20);
+        x[i + 4] = _mm256_permute2f128_ps(quad[i], quad[i + 4], 0x31);
+    }
+}
+
+#endif /* ATTREE_SIMD_AVX2_H */

@@ -1,0 +1,93 @@
+/* Vector operations on AVX-512 (F, BW, DQ, VL): 16 floats. Meaning of each operation: see avx2.h.
+ *
+ * Register tile: 12 rows x 2 vectors = 24 accumulators and 2 vectors of keys or values of 32 registers; the rows' factors
+ * are broadcast from memory by the FMA itself. */
+#ifndef ATTREE_SIMD_AVX512_H
+#define ATTREE_SIMD_AVX512_H
+#define ATTREE_SIMD_AVX512
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#include "../compiler.h"
+
+#define VF_LANES 16
+#define TILE_ROWS 12
+#define TILE_VECS 2
+
+typedef __m512 vf;
+
+ATTREE_INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
+ATTREE_INLINE vf vf_all(float x) { return _mm512_set1_ps(x); }
+ATTREE_INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+ATTREE_INLINE void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+ATTREE_INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+ATTREE_INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+ATTREE_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+ATTREE_INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+ATTREE_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+ATTREE_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+ATTREE_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+
+ATTREE_INLINE __mmask16 avx512_below(int64_t n) { return (__mmask16)((1u << n) - 1u); }
+ATTREE_INLINE vf vf_load_first(const float *p, int64_t n) { return _mm512_maskz_loadu_ps(avx512_below(n), p); }
+ATTREE_INLINE void vf_store_first(float *p, int64_t n, vf x) { _mm512_mask_storeu_ps(p, avx512_below(n), x); }
+ATTREE_INLINE vf vf_first(int64_t n, vf a, vf b)
+{
+    const int64_t clamped = n < 0 ? 0 : n > VF_LANES ? VF_LANES : n;
+    return _mm512_mask_blend_ps(avx512_below(clamped), b, a);
+}
+
+ATTREE_INLINE vf vf_zero_below(vf x, vf t, vf bound)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(t, bound, _CMP_NLT_UQ), x);
+}
+ATTREE_INLINE vf vf_replace_equal(vf x, vf y, vf a, vf b)
+{
+    return _mm512_mask_mov_ps(x, _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ), y);
+}
+ATTREE_INLINE vf vf_replace_negative(vf x, vf y, vf sign) { return _mm512_mask_mov_ps(x, _mm512_movepi32_mask(_mm512_castps_si512(sign)), y); }
+ATTREE_INLINE vf vf_replace_nan(vf x, vf y) { return _mm512_mask_mov_ps(x, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), y); }
+
+ATTREE_INLINE __m256 avx512_low(vf x) { return _mm512_castps512_ps256(x); }
+ATTREE_INLINE __m256 avx512_high(vf x) { return _mm512_extractf32x8_ps(x, 1); }
+
+ATTREE_INLINE float vf_sum16(const vf *x)
+{
+    const __m256 s8 = _mm256_add_ps(avx512_low(x[0]), avx512_high(x[0]));
+    const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
+    const __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
+    return _mm_cvtss_f32(_mm_add_ss(s2, _mm_movehdup_ps(s2)));
+}
+ATTREE_INLINE float vf_largest(vf x) { return _mm512_reduce_max_ps(x); }
+ATTREE_INLINE float vf_smallest(vf x) { return _mm512_reduce_min_ps(x); }
+
+/* Four rounds: 32-bit pairs, 64-bit pairs, then 128-bit quarters in two steps. */
+ATTREE_INLINE void vf_transpose(vf x[VF_LANES])
+{
+    vf pair[16], quad[16], half[16];
+    for (int i = 0; i < 16; i += 2) {
+        pair[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+        pair[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        quad[i] = _mm512_shuffle_ps(pair[i], pair[i + 2], 0x44);
+        quad[i + 1] = _mm512_shuffle_ps(pair[i], pair[i + 2], 0xee);
+        quad[i + 2] = _mm512_shuffle_ps(pair[i + 1], pair[i + 3], 0x44);
+        quad[i + 3] = _mm512_shuffle_ps(pair[i + 1], pair[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        half[i] = _mm512_shuffle_f32x4(quad[i], quad[i + 4], 0x88);
+        half[i + 4] = _mm512_shuffle_f32x4(quad[i], quad[i + 4], 0xdd);
+        half[i + 8] = _mm512_shuffle_f32x4(quad[i + 8], quad[i + 12], 0x88);
+        half[i + 12] = _mm512_shuffle_f32x4(quad[i + 8], quad[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 4; i++) {
+        x[i] = _mm512_shuffle_f32x4(half[i], half[i + 8], 0x88);
+        x[i + 8] = _mm512_shuffle_f32x4(half[i], half[i + 8], 0xdd);
+        x[i + 4] = _mm512_shuffle_f32x4(half[i + 4], half[i + 12], 0x88);
+        x[i + 12] = _mm512_shuffle_f32x4(half[i + 4], half[i + 12], 0xdd);
+    }
+}
+
+#endif /* ATTREE_SIMD_AVX512_H */

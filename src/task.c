@@ -1,0 +1,290 @@
+/* What a worker does: takes tasks, folds a tile along its subtree of blocks, combines chunks, finishes rows.
+ *
+ * In: a plan, the tensors, a workspace. Out: o and lse. Any worker may do any task; nothing depends on which. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "contract.h"
+#include "error.h"
+#include "fpenv.h"
+#include "plan.h"
+#include "tree.h"
+
+/* One run, seen from one worker. */
+typedef struct context {
+    const attree_plan *plan;
+    const attree__problem *problem;
+    const attree_args *args;
+    char *workspace, *scratch;
+} context;
+
+static attree__shared *shared_of(const attree_args *args)
+{
+    return args->workspace;
+}
+
+/* ---- States in memory ---- */
+
+static attree__states states_at(const attree_plan *plan, void *memory)
+{
+    float *const numbers = memory;
+    return (attree__states){numbers + plan->tile_rows * plan->u_stride,
+                            numbers + plan->tile_rows * (plan->u_stride + 1), numbers, plan->u_stride};
+}
+
+static attree__states level_states(const context *c, int32_t level)
+{
+    return states_at(c->plan, c->scratch + c->plan->levels_offset + (size_t)level * c->plan->states_bytes);
+}
+
+static attree__states task_states(const context *c, int64_t tile, int64_t chunk)
+{
+    const size_t task = (size_t)(tile * c->plan->chunks + chunk);
+    return states_at(c->plan, c->workspace + c->plan->states_offset + task * c->plan->states_bytes);
+}
+
+/* ---- Folding ---- */
+
+/* Query rows as f32, in groups of the register tile's rows: [group][D][rows of a group], the last group padded. */
+static void pack_queries(const context *c, const attree__tile *tile)
+{
+    const attree__problem *p = c->problem;
+    const int64_t group_rows = c->plan->kernels->group_rows;
+    float *const packed = (float *)(void *)(c->scratch + c->plan->packed_offset);
+    const float *const base = (const float *)c->args->q + tile->batch * p->q.batch + tile->group * p->group * p->q.head;
+    for (int64_t r = 0; r < tile->rows; r++) {
+        const int64_t row = tile->row + r;
+        const float *from = base + row / p->group * p->q.token + row % p->group * p->q.head;
+        float *to = packed + r / group_rows * group_rows * p->qk_width + r % group_rows;
+        for (int64_t i = 0; i < p->qk_width; i++)
+            to[i * group_rows] = from[i * p->q.width];
+    }
+}
+
+/* The keys of block b that each row of the tile sees. */
+static void block_ranges(const context *c, const attree__tile *tile, int64_t b, int32_t *first, int32_t *end)
+{
+    const attree__problem *p = c->problem;
+    const int64_t base = b * ATTREE__BLOCK;
+    for (int64_t r = 0; r < tile->rows; r++) {
+        attree__keys keys = attree__problem_visible(p, (tile->row + r) / p->group);
+        keys.first = keys.first > base ? keys.first - base : 0;
+        keys.end = keys.end < base + ATTREE__BLOCK ? keys.end - base : ATTREE__BLOCK;
+        const bool none = keys.first >= keys.end;
+        first[r] = none ? 0 : (int32_t)keys.first;
+        end[r] = none ? 0 : (int32_t)keys.end;
+    }
+}
+
+static void fold_block(const context *c, const attree__tile *tile, int64_t b, int32_t level)
+{
+    const attree__problem *p = c->problem;
+    int32_t *const first = (int32_t *)(void *)(c->scratch + c->plan->ranges_offset);
+    int32_t *const end = first + c->plan->tile_rows;
+    block_ranges(c, tile, b, first, end);
+    const int64_t j = b * ATTREE__BLOCK;
+    const attree__fold fold = {
+        .qk_width = p->qk_width,
+        .v_width = p->v_width,
+        .scale = p->scale,
+        .q = (const float *)(void *)(c->scratch + c->plan->packed_offset),
+        .rows = tile->rows,
+        .k = {(const float *)c->args->k + tile->batch * p->k.batch + tile->group * p->k.head + j * p->k.token, p->k.token,
+              p->k.width},
+        .v = {(const float *)c->args->v + tile->batch * p->v.batch + tile->group * p->v.head + j * p->v.token, p->v.token,
+              p->v.width},
+        .first = first,
+        .end = end,
+        .out = level_states(c, level),
+        .scratch = (float *)(void *)(c->scratch + c->plan->kernel_offset),
+    };
+    c->plan->kernels->fold(&fold);
+}
+
+/* A node of the merge tree: blocks first <= b < first + count. */
+typedef struct node {
+    int64_t first, count;
+} node;
+
+/* Folds a node into the states of `level`. Returns false, with nothing written, when the tile sees none of its blocks. */
+static bool fold_node(const context *c, const attree__tile *tile, attree__keys visible, node n, int32_t level)
+{
+    if (n.first >= visible.end || n.first + n.count <= visible.first)
+        return false;
+    if (n.count == 1) {
+        fold_block(c, tile, n.first, level);
+        return true;
+    }
+    const int64_t split = attree__tree_split(n.count);
+    const bool left = fold_node(c, tile, visible, (node){n.first, split}, level);
+    const int32_t right_level = left ? level + 1 : level;
+    const bool right = fold_node(c, tile, visible, (node){n.first + split, n.count - split}, right_level);
+    if (left && right) {
+        const attree__states a = level_states(c, level), b = level_states(c, level + 1);
+        c->plan->kernels->combine(&a, &b, tile->rows, c->problem->v_width);
+    }
+    return left || right;
+}
+
+/* ---- Finishing ---- */
+
+static void note_empty_row(const context *c, int64_t id)
+{
+    _Atomic int64_t *const first = &shared_of(c->args)->first_empty;
+    int64_t known = atomic_load_explicit(first, memory_order_relaxed);
+    while (id < known && !atomic_compare_exchange_weak_explicit(first, &known, id, memory_order_relaxed,
+                                                                memory_order_relaxed))
+        ;
+}
+
+/* A row with nothing to attend to. */
+static float finish_empty_row(const context *c, float *o, int64_t row_id)
+{
+    const attree__problem *p = c->problem;
+    const bool nan = p->empty_rows == ATTREE_EMPTY_NAN;
+    for (int64_t e = 0; e < p->v_width; e++)
+        o[e * p->o.width] = nan ? NAN : 0.0f;
+    if (p->empty_rows == ATTREE_EMPTY_ERROR)
+        note_empty_row(c, row_id);
+    return nan ? NAN : -INFINITY;
+}
+
+/* o = u / l; returns lse. u may be overwritten. */
+static float finish_row(const context *c, float *o, float *u, float m, float l)
+{
+    const attree__problem *p = c->problem;
+    const bool adjacent = p->o.width == 1 || p->v_width == 1;
+    c->plan->kernels->divide(adjacent ? o : u, u, l, p->v_width);
+    if (!adjacent)
+        for (int64_t e = 0; e < p->v_width; e++)
+            o[e * p->o.width] = u[e];
+    return c->args->lse ? attree__contract_lse(m, l) : 0.0f;
+}
+
+/* states NULL: no row of the tile sees any key. */
+static void finish_tile(const context *c, const attree__tile *tile, const attree__states *states)
+{
+    const attree__problem *p = c->problem;
+    for (int64_t r = 0; r < tile->rows; r++) {
+        const int64_t i = (tile->row + r) / p->group, h = tile->group * p->group + (tile->row + r) % p->group;
+        float *o = (float *)c->args->o + tile->batch * p->o.batch + h * p->o.head + i * p->o.token;
+        const float lse = !states || states->m[r] == -INFINITY
+                              ? finish_empty_row(c, o, (tile->batch * p->q_heads + h) * p->q_len + i)
+                              : finish_row(c, o, states->u + r * states->u_stride, states->m[r], states->l[r]);
+        if (c->args->lse)
+            c->args->lse[tile->batch * p->lse.batch + h * p->lse.head + i * p->lse.token] = lse;
+    }
+}
+
+/* ---- Phases ---- */
+
+/* Phase 0: one tile against one chunk. */
+static void run_task(const context *c, int64_t task)
+{
+    const attree_plan *plan = c->plan;
+    const int64_t n = task / plan->chunks, chunk = task % plan->chunks;
+    const attree__tile tile = attree__plan_tile(plan, n);
+    const attree__keys visible = attree__plan_blocks(plan, &tile, chunk);
+    const int64_t first = chunk * plan->chunk_blocks;
+    const int64_t left = plan->blocks - first;
+    if (visible.first < visible.end) {
+        pack_queries(c, &tile);
+        fold_node(c, &tile, visible, (node){first, left < plan->chunk_blocks ? left : plan->chunk_blocks}, 0);
+    }
+    const attree__states states = level_states(c, 0);
+    if (plan->chunks == 1)
+        finish_tile(c, &tile, visible.first < visible.end ? &states : NULL);
+    else if (visible.first < visible.end)
+        memcpy(task_states(c, n, chunk).u, states.u, plan->states_bytes);
+}
+
+/* Combines the chunks of a node of tile n into the states of the first of them that the tile sees; returns which, or -1. */
+static int64_t combine_chunks(const context *c, int64_t n, const attree__tile *tile, node chunks)
+{
+    if (chunks.count == 1) {
+        const attree__keys visible = attree__plan_blocks(c->plan, tile, chunks.first);
+        return visible.first < visible.end ? chunks.first : -1;
+    }
+    const int64_t split = attree__tree_split(chunks.count);
+    const int64_t left = combine_chunks(c, n, tile, (node){chunks.first, split});
+    const int64_t right = combine_chunks(c, n, tile, (node){chunks.first + split, chunks.count - split});
+    if (left < 0 || right < 0)
+        return left < 0 ? right : left;
+    const attree__states a = task_states(c, n, left), b = task_states(c, n, right);
+    c->plan->kernels->combine(&a, &b, tile->rows, c->problem->v_width);
+    return left;
+}
+
+/* Phase 1: all chunks of one tile. */
+static void run_tile(const context *c, int64_t n)
+{
+    const attree__tile tile = attree__plan_tile(c->plan, n);
+    const int64_t chunk = combine_chunks(c, n, &tile, (node){0, c->plan->chunks});
+    const attree__states states = task_states(c, n, chunk < 0 ? 0 : chunk);
+    finish_tile(c, &tile, chunk < 0 ? NULL : &states);
+}
+
+attree_status attree_run_worker(const attree_plan *plan, const attree_args *args, int32_t phase, int32_t worker,
+                                int32_t workers)
+{
+    if (!plan || !args)
+        return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", plan ? "args" : "plan");
+    if (phase < 0 || phase >= attree_plan_phases(plan))
+        return attree__fail(ATTREE_ERROR_VALUE, "phase is %" PRId32 "; it must be 0 to %" PRId32, phase,
+                            attree_plan_phases(plan) - 1);
+    if (worker < 0 || worker >= workers)
+        return attree__fail(ATTREE_ERROR_VALUE, "worker is %" PRId32 "; it must be 0 to %" PRId32, worker, workers - 1);
+    if (worker >= plan->workers) /* more workers than the plan has room for: the others do its share */
+        return ATTREE_OK;
+    const context c = {plan, &plan->problem, args, args->workspace,
+                       (char *)args->workspace + plan->scratch_offset + (size_t)worker * plan->scratch_bytes};
+    _Atomic int64_t *const next = &shared_of(args)->next[phase];
+    const int64_t count = phase == 0 ? plan->tasks : plan->tasks / plan->chunks;
+    const attree__fpenv caller = attree__fpenv_enter();
+    for (;;) {
+        const int64_t n = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
+        if (n >= count)
+            break;
+        if (phase == 0)
+            run_task(&c, n);
+        else
+            run_tile(&c, n);
+    }
+    attree__fpenv_leave(caller);
+    return ATTREE_OK;
+}
+
+attree_status attree_run_begin(const attree_plan *plan, const attree_args *args)
+{
+    if (!plan || !args)
+        return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", plan ? "args" : "plan");
+    if (args->size != sizeof(attree_args))
+        return attree__fail(ATTREE_ERROR_SIZE, "args->size is %zu; this library knows %zu", args->size, sizeof(attree_args));
+    if (!args->workspace)
+        return attree__fail(ATTREE_ERROR_NULL, "workspace is NULL; it must point to %zu bytes", plan->workspace_bytes);
+    if ((uintptr_t)args->workspace % 64 != 0)
+        return attree__fail(ATTREE_ERROR_ALIGN, "workspace is %p; it must be aligned to 64 bytes", args->workspace);
+    if (args->workspace_bytes < plan->workspace_bytes)
+        return attree__fail(ATTREE_ERROR_WORKSPACE, "workspace_bytes is %zu; it must be at least %zu", args->workspace_bytes,
+                            plan->workspace_bytes);
+    const attree_status status = attree__problem_check(&plan->problem, args);
+    if (status != ATTREE_OK)
+        return status;
+    attree__shared *const shared = shared_of(args);
+    atomic_init(&shared->next[0], 0);
+    atomic_init(&shared->next[1], 0);
+    atomic_init(&shared->first_empty, INT64_MAX);
+    return ATTREE_OK;
+}
+
+attree_status attree_run_end(const attree_plan *plan, const attree_args *args)
+{
+    if (!plan || !args || !args->workspace)
+        return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", !plan ? "plan" : !args ? "args" : "workspace");
+    const int64_t row = atomic_load_explicit(&shared_of(args)->first_empty, memory_order_relaxed);
+    if (row == INT64_MAX)
+        return ATTREE_OK;
+    const attree__problem *p = &plan->problem;
+    return attree__fail(ATTREE_ERROR_EMPTY, "query %" PRId64 " of head %" PRId64 ", batch %" PRId64 " sees no key",
+                        row % p->q_len, row / p->q_len % p->q_heads, row / p->q_len / p->q_heads);
+}

@@ -1,0 +1,245 @@
+/* Every slot of every kernel table against contract.c, bit for bit: all tails, all row counts, layouts, visible ranges,
+ * with guard pages at both ends of every buffer and NaN wherever nothing may be read into a result. */
+#include <math.h>
+#include <string.h>
+
+#include "../src/contract.h"
+#include "../src/cpu.h"
+#include "support.h"
+
+static const attree__kernels *const tables[] = {&attree__kernels_avx2, &attree__kernels_avx512};
+enum { TABLES = sizeof tables / sizeof *tables, ROWS_MOST = 64 };
+
+typedef enum layout { KEY_MAJOR, PADDED, WIDTH_MAJOR, REVERSED, SPREAD, LAYOUTS } layout;
+
+/* Rows in guarded memory, in one of the layouts; what lies between is NaN. */
+typedef struct key_rows {
+    guarded memory;
+    attree__rows rows;
+} key_rows;
+
+static key_rows lay_out(const float *dense, int64_t keys, int64_t width, layout how, bool at_start)
+{
+    key_rows r = {.rows = {NULL, width, 1}};
+    int64_t count = keys * width, origin = 0;
+    switch (how) {
+    case PADDED: r.rows.token = width + 3; break;
+    case WIDTH_MAJOR: r.rows.token = 1, r.rows.width = keys; break;
+    case REVERSED: r.rows.token = -width, origin = (keys - 1) * width; break;
+    case SPREAD: r.rows.token = 2 * width + 1, r.rows.width = 2; break;
+    default: break;
+    }
+    if (how == PADDED || how == SPREAD)
+        count = (keys - 1) * r.rows.token + (width - 1) * r.rows.width + 1;
+    r.memory = guarded_floats(keys > 0 && width > 0 ? count : 0, at_start);
+    r.rows.data = r.memory.data + origin;
+    for (int64_t j = 0; j < keys; j++)
+        for (int64_t c = 0; c < width; c++)
+            r.memory.data[origin + j * r.rows.token + c * r.rows.width] = dense[j * width + c];
+    return r;
+}
+
+typedef struct fold_case {
+    int64_t rows, keys, qk_width, v_width;
+    layout how;
+    bool at_start, ragged; /* ragged: each row sees its own range of keys */
+    float span;            /* scores are roughly within +-span */
+    bool special;          /* some scores NaN and infinite, hidden keys' values NaN */
+} fold_case;
+
+typedef struct fold_input {
+    float q[ROWS_MOST * 320], k[ATTREE__BLOCK * 320], v[ATTREE__BLOCK * 320];
+    int32_t first[ROWS_MOST], end[ROWS_MOST];
+} fold_input;
+
+static void make_input(fold_input *in, const fold_case *c, random_source *random)
+{
+    const float reach = c->qk_width > 0 ? sqrtf(c->span / (float)c->qk_width) * 1.7f : 0.0f;
+    fill_random(in->q, c->rows * c->qk_width, random, -reach, reach);
+    fill_random(in->k, c->keys * c->qk_width, random, -reach, reach);
+    fill_random(in->v, c->keys * c->v_width, random, -2.0f, 2.0f);
+    for (int64_t r = 0; r < c->rows; r++) {
+        in->first[r] = c->ragged ? (int32_t)random_integer(random, 0, c->keys) : 0;
+        in->end[r] = c->ragged ? (int32_t)random_integer(random, 0, c->keys) : (int32_t)c->keys;
+        if (in->first[r] >= in->end[r])
+            in->first[r] = in->end[r] = 0;
+    }
+    if (!c->special || c->qk_width == 0)
+        return;
+    const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f};
+    for (int i = 0; i < 5; i++) {
+        in->k[random_integer(random, 0, c->keys - 1) * c->qk_width + random_integer(random, 0, c->qk_width - 1)] = odd[i];
+        in->v[random_integer(random, 0, c->keys - 1) * c->v_width + random_integer(random, 0, c->v_width - 1)] = odd[i];
+    }
+}
+
+typedef struct fold_output {
+    float m[ROWS_MOST], l[ROWS_MOST], u[ROWS_MOST * 320];
+} fold_output;
+
+static void run_fold(const attree__kernels *table, const fold_case *c, const fold_input *in, const key_rows *k,
+                     const key_rows *v, fold_output *out)
+{
+    const int64_t group = table->group_rows, groups = (c->rows + group - 1) / group;
+    const int64_t u_stride = (c->v_width + ATTREE__LANES - 1) / ATTREE__LANES * ATTREE__LANES;
+    guarded q = guarded_floats(groups * group * c->qk_width, c->at_start);
+    guarded u = guarded_floats(c->rows * u_stride, c->at_start);
+    int64_t scratch_count = (table->scratch_floats(c->qk_width, c->v_width, c->rows) + 15) / 16 * 16;
+    guarded scratch = guarded_floats(scratch_count, c->at_start);
+    for (int64_t r = 0; r < groups * group; r++)
+        for (int64_t i = 0; i < c->qk_width; i++)
+            q.data[(r / group * c->qk_width + i) * group + r % group] = r < c->rows ? in->q[r * c->qk_width + i] : 0.0f;
+    memset(out, 0xff, sizeof *out);
+    const attree__fold fold = {
+        .qk_width = c->qk_width,
+        .v_width = c->v_width,
+        .scale = 0.7f,
+        .q = q.data,
+        .rows = c->rows,
+        .k = k->rows,
+        .v = v->rows,
+        .first = in->first,
+        .end = in->end,
+        .out = {out->m, out->l, u.data, u_stride},
+        .scratch = scratch.data,
+    };
+    table->fold(&fold);
+    for (int64_t r = 0; r < c->rows; r++) {
+        for (int64_t e = 0; e < c->v_width; e++)
+            out->u[r * c->v_width + e] = attree__canonical(u.data[r * u_stride + e]);
+        out->l[r] = attree__canonical(out->l[r]);
+    }
+    guarded_free(&q);
+    guarded_free(&u);
+    guarded_free(&scratch);
+}
+
+static void check_fold(const fold_case *c, uint64_t seed)
+{
+    static fold_input in;
+    static fold_output expected, got;
+    random_source random = {seed * 2 + 1};
+    make_input(&in, c, &random);
+    key_rows k = lay_out(in.k, c->keys, c->qk_width, c->how, c->at_start);
+    key_rows v = lay_out(in.v, c->keys, c->v_width, c->how, c->at_start);
+    run_fold(&attree__kernels_contract, c, &in, &k, &v, &expected);
+    for (int i = 0; i < TABLES; i++) {
+        if (!attree__cpu_has((attree_isa)tables[i]->isa))
+            continue;
+        run_fold(tables[i], c, &in, &k, &v, &got);
+        if (memcmp(&expected, &got, sizeof got) != 0)
+            print_error("%s: rows %lld keys %lld D %lld E %lld layout %d ragged %d span %g special %d\n", tables[i]->name,
+                        (long long)c->rows, (long long)c->keys, (long long)c->qk_width, (long long)c->v_width, (int)c->how,
+                        (int)c->ragged, (double)c->span, (int)c->special);
+        assert_same_bits(expected.m, got.m, c->rows);
+        assert_same_bits(expected.l, got.l, c->rows);
+        assert_same_bits(expected.u, got.u, c->rows * c->v_width);
+    }
+    guarded_free(&k.memory);
+    guarded_free(&v.memory);
+}
+
+static void fold_has_the_bits_of_the_contract_for_every_width(void **state)
+{
+    (void)state;
+    for (int64_t width = 1; width <= 130; width++)
+        for (int at_start = 0; at_start < 2; at_start++) {
+            check_fold(&(fold_case){3, 19, width, 131 - width, KEY_MAJOR, at_start, false, 4.0f, false}, (uint64_t)width);
+            check_fold(&(fold_case){29, 35, width, 131 - width, PADDED, at_start, true, 4.0f, false}, (uint64_t)width);
+        }
+    check_fold(&(fold_case){5, 256, 0, 1, KEY_MAJOR, false, false, 1.0f, false}, 1);
+    check_fold(&(fold_case){40, 256, 300, 257, KEY_MAJOR, false, true, 1.0f, false}, 1);
+}
+
+static void fold_has_the_bits_of_the_contract_for_every_key_count(void **state)
+{
+    (void)state;
+    for (int64_t keys = 1; keys <= ATTREE__BLOCK; keys++)
+        for (int many = 0; many < 2; many++)
+            check_fold(&(fold_case){many ? 31 : 4, keys, 17, 18, (layout)(keys % LAYOUTS), keys % 2, keys % 3 == 0,
+                                    (float)keys, false},
+                       (uint64_t)keys);
+}
+
+static void fold_has_the_bits_of_the_contract_for_every_row_count(void **state)
+{
+    (void)state;
+    for (int64_t rows = 1; rows <= ROWS_MOST; rows++)
+        for (int how = 0; how < LAYOUTS; how++)
+            check_fold(&(fold_case){rows, 70, 12, 33, (layout)how, rows % 2, true, 30.0f, false}, (uint64_t)rows);
+}
+
+static void fold_has_the_bits_of_the_contract_for_random_and_special_numbers(void **state)
+{
+    (void)state;
+    random_source random = {99};
+    const float spans[] = {0.01f, 1.0f, 30.0f, 1000.0f, 1e6f};
+    for (int n = 0; n < 3000; n++) {
+        const fold_case c = {
+            .rows = random_integer(&random, 1, ROWS_MOST),
+            .keys = random_integer(&random, 1, ATTREE__BLOCK),
+            .qk_width = random_integer(&random, 1, 40),
+            .v_width = random_integer(&random, 1, 70),
+            .how = (layout)random_integer(&random, 0, LAYOUTS - 1),
+            .at_start = n % 2,
+            .ragged = n % 3 != 0,
+            .span = spans[random_integer(&random, 0, 4)],
+            .special = n % 2,
+        };
+        check_fold(&c, (uint64_t)n + 7);
+    }
+}
+
+/* States with everything that can meet in a merge: empty, poisoned, near, far. */
+static void make_states(float *m, float *l, float *u, int64_t rows, random_source *random)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t kind = random_integer(random, 0, 5);
+        m[r] = kind == 0 ? -INFINITY : kind == 1 ? INFINITY : random_float(random, -100.0f, 100.0f);
+        l[r] = kind == 0 ? 0.0f : kind == 1 ? NAN : random_float(random, 1.0f, 256.0f);
+        for (int64_t e = 0; e < 320; e++)
+            u[r * 320 + e] = kind == 0 ? 0.0f : kind == 1 ? NAN : random_float(random, -3.0f, 3.0f);
+    }
+}
+
+static void combine_and_divide_have_the_bits_of_the_contract(void **state)
+{
+    (void)state;
+    static fold_output a, b, expected, got;
+    random_source random = {5};
+    for (int64_t width = 1; width <= 320; width++) {
+        make_states(a.m, a.l, a.u, ROWS_MOST, &random);
+        make_states(b.m, b.l, b.u, ROWS_MOST, &random);
+        const attree__states right = {b.m, b.l, b.u, 320};
+        expected = a;
+        attree__kernels_contract.combine(&(attree__states){expected.m, expected.l, expected.u, 320}, &right, ROWS_MOST, width);
+        for (int i = 0; i < TABLES; i++) {
+            if (!attree__cpu_has((attree_isa)tables[i]->isa))
+                continue;
+            got = a;
+            tables[i]->combine(&(attree__states){got.m, got.l, got.u, 320}, &right, ROWS_MOST, width);
+            assert_same_bits(expected.m, got.m, ROWS_MOST);
+            for (int64_t r = 0; r < ROWS_MOST; r++) {
+                guarded o = guarded_floats(width, width % 2);
+                float quotient[320];
+                attree__kernels_contract.divide(quotient, expected.u + r * 320, expected.l[r], width);
+                tables[i]->divide(o.data, got.u + r * 320, got.l[r], width);
+                assert_same_bits(quotient, o.data, width);
+                assert_true(close_to((double)expected.l[r], (double)got.l[r], 0.0));
+                guarded_free(&o);
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fold_has_the_bits_of_the_contract_for_every_width),
+        cmocka_unit_test(fold_has_the_bits_of_the_contract_for_every_key_count),
+        cmocka_unit_test(fold_has_the_bits_of_the_contract_for_every_row_count),
+        cmocka_unit_test(fold_has_the_bits_of_the_contract_for_random_and_special_numbers),
+        cmocka_unit_test(combine_and_divide_have_the_bits_of_the_contract),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

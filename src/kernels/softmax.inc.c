@@ -46,10 +46,11 @@ ATTREE_INLINE vf weights(vf s, vf m)
     return vf_zero_below(vf_exp(t), t, vf_all(ATTREE__CUTOFF));
 }
 
-/* Hidden keys get -0; a NaN loses its sign. */
-ATTREE_INLINE vf mark_hidden(vf p, vf s)
+/* Takes the sign off NaN weights (inf - inf has one on x86), so that they do not look hidden. */
+static void clear_nan_signs(const softmax_row *row)
 {
-    return vf_replace_equal(vf_replace_nan(p, vf_all(NAN)), vf_all(-0.0f), s, vf_all(-INFINITY));
+    for (int64_t j = row->range.from; j < row->range.to; j += VF_LANES)
+        vf_store(row->scores + j, vf_replace_nan(vf_load(row->scores + j), vf_all(NAN)));
 }
 
 /* Writes weights over the scores and returns l. With mark, hidden keys get -0. */
@@ -65,7 +66,7 @@ ATTREE_INLINE float exponentiate(const softmax_row *row, float m, const bool mar
             const vf s = vf_load(at);
             const vf p = weights(s, maximum);
             lanes[i] = vf_add(lanes[i], p);
-            vf_store(at, mark ? mark_hidden(p, s) : p);
+            vf_store(at, mark ? vf_replace_equal(p, vf_all(-0.0f), s, vf_all(-INFINITY)) : p);
         }
     return vf_sum16(lanes);
 }
@@ -82,7 +83,9 @@ static bool softmax(const softmax_row *row, float *m, float *l)
     }
     *m = found.largest;
     *l = partial || pierced ? exponentiate(row, *m, true) : exponentiate(row, *m, false);
-    if (isnan(*l))
+    if (isnan(*l)) {
         *m = INFINITY;
+        clear_nan_signs(row);
+    }
     return pierced;
 }

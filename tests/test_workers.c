@@ -1,0 +1,136 @@
+/* Running a plan on the caller's own threads: POSIX threads and a barrier, no OpenMP. */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "support.h"
+
+typedef struct crew {
+    const attree_plan *plan;
+    attree_args args;
+    int32_t workers;
+    bool one_is_late;
+    pthread_barrier_t barrier;
+} crew;
+
+typedef struct member {
+    crew *crew;
+    int32_t worker;
+    attree_status status;
+} member;
+
+static void *work(void *arg)
+{
+    member *const m = arg;
+    for (int32_t phase = 0; phase < attree_plan_phases(m->crew->plan) && m->status == ATTREE_OK; phase++) {
+        if (m->crew->one_is_late && m->worker == 0)
+            nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        m->status = attree_run_worker(m->crew->plan, &m->crew->args, phase, m->worker, m->crew->workers);
+        pthread_barrier_wait(&m->crew->barrier);
+    }
+    return NULL;
+}
+
+/* Runs the plan with as many threads as workers, started here; o and lse are in args. */
+static void run_crew(crew *c)
+{
+    pthread_t threads[64];
+    member members[64];
+    pthread_barrier_init(&c->barrier, NULL, (unsigned)c->workers);
+    for (int32_t w = 0; w < c->workers; w++) {
+        members[w] = (member){c, w, ATTREE_OK};
+        assert_int_equal(pthread_create(&threads[w], NULL, work, &members[w]), 0);
+    }
+    for (int32_t w = 0; w < c->workers; w++) {
+        pthread_join(threads[w], NULL);
+        assert_int_equal(members[w].status, ATTREE_OK);
+    }
+    pthread_barrier_destroy(&c->barrier);
+}
+
+static void own_threads_give_the_bits_of_openmp(void **state)
+{
+    (void)state;
+    const int32_t counts[] = {1, 2, 5, 64};
+    const int64_t shapes[][7] = {{1, 1, 1, 1, 40000, 32, 32}, {2, 4, 2, 100, 700, 32, 40}};
+    for (int s = 0; s < 2; s++) {
+        attree_desc d = make_desc(shapes[s][0], shapes[s][1], shapes[s][2], shapes[s][3], shapes[s][4], shapes[s][5], shapes[s][6]);
+        d.flags = ATTREE_CAUSAL;
+        d.threads = 5;
+        tensors t = make_tensors(&d, (uint64_t)s + 3);
+        float *const expected = result_of(&d, &t);
+        attree_plan *plan;
+        assert_int_equal(attree_plan_create(&plan, &d), ATTREE_OK);
+        for (int n = 0; n < 8; n++) {
+            crew c = {.plan = plan, .workers = counts[n / 2], .one_is_late = n % 2};
+            c.args = (attree_args){.size = sizeof c.args, .q = t.q, .k = t.k, .v = t.v, .o = t.o, .lse = t.lse};
+            c.args.workspace_bytes = attree_plan_workspace(plan);
+            c.args.workspace = aligned_alloc(64, c.args.workspace_bytes);
+            memset(c.args.workspace, 0xff, c.args.workspace_bytes);
+            memset(t.o, 0xff, (size_t)t.o_count * sizeof(float));
+            assert_int_equal(attree_run_begin(plan, &c.args), ATTREE_OK);
+            run_crew(&c);
+            assert_int_equal(attree_run_end(plan, &c.args), ATTREE_OK);
+            assert_same_bits(expected, t.o, t.o_count);
+            assert_same_bits(expected + t.o_count, t.lse, t.lse_count);
+            free(c.args.workspace);
+        }
+        attree_plan_destroy(plan);
+        free(expected);
+        free_tensors(&t);
+    }
+}
+
+/* Many host threads run one plan at the same time, each with its own workspace and output. */
+static void *run_repeatedly(void *arg)
+{
+    crew *const c = arg;
+    for (int n = 0; n < 20; n++)
+        if (attree_run(c->plan, &c->args) != ATTREE_OK)
+            return c;
+    return NULL;
+}
+
+static void one_plan_runs_concurrently(void **state)
+{
+    (void)state;
+    enum { RUNS = 16 };
+    attree_desc d = make_desc(1, 4, 2, 20, 600, 24, 24);
+    d.threads = 2;
+    tensors t = make_tensors(&d, 9);
+    float *const expected = result_of(&d, &t);
+    attree_plan *plan;
+    assert_int_equal(attree_plan_create(&plan, &d), ATTREE_OK);
+    pthread_t threads[RUNS];
+    crew crews[RUNS];
+    for (int n = 0; n < RUNS; n++) {
+        crews[n] = (crew){.plan = plan};
+        crews[n].args = (attree_args){.size = sizeof(attree_args), .q = t.q, .k = t.k, .v = t.v};
+        crews[n].args.o = malloc((size_t)t.o_count * sizeof(float));
+        crews[n].args.workspace_bytes = attree_plan_workspace(plan);
+        crews[n].args.workspace = aligned_alloc(64, attree_plan_workspace(plan));
+        assert_int_equal(pthread_create(&threads[n], NULL, run_repeatedly, &crews[n]), 0);
+    }
+    for (int n = 0; n < RUNS; n++) {
+        void *failed;
+        pthread_join(threads[n], &failed);
+        assert_null(failed);
+        assert_same_bits(expected, crews[n].args.o, t.o_count);
+        free(crews[n].args.o);
+        free(crews[n].args.workspace);
+    }
+    attree_plan_destroy(plan);
+    free(expected);
+    free_tensors(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(own_threads_give_the_bits_of_openmp),
+        cmocka_unit_test(one_plan_runs_concurrently),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

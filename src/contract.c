@@ -6,14 +6,24 @@
 
 #include <math.h>
 
+#include "dtype.h"
 #include "simd/exp.h"
 
-/* Step 1. */
-static float score(const float *q, const float *k, int64_t k_width, int64_t width, float scale)
+static void pack_queries(float *packed, const attree__queries *q, int64_t qk_width)
+{
+    for (int64_t r = 0; r < q->rows; r++) {
+        const int64_t row = q->first + r, start = row / q->heads * q->token + row % q->heads * q->head;
+        for (int64_t c = 0; c < qk_width; c++)
+            packed[r * qk_width + c] = attree__load(q->data, q->type, start + c * q->width);
+    }
+}
+
+/* Step 1, for key j. */
+static float score(const float *q, const attree__rows *k, int64_t j, int64_t qk_width, float scale)
 {
     float sum = 0.0f;
-    for (int64_t c = 0; c < width; c++)
-        sum = fmaf(q[c], k[c * k_width], sum);
+    for (int64_t c = 0; c < qk_width; c++)
+        sum = fmaf(q[c], attree__load(k->data, k->type, j * k->token + c * k->width), sum);
     return sum * scale;
 }
 
@@ -52,7 +62,7 @@ static void fold_scores(const float *s, const int32_t range[2], const attree__ro
             continue;
         p[j] = weight(s[j] - *m);
         for (int64_t e = 0; e < v_width; e++)
-            u[e] = fmaf(p[j], v->data[j * v->token + e * v->width], u[e]);
+            u[e] = fmaf(p[j], attree__load(v->data, v->type, j * v->token + e * v->width), u[e]);
     }
     *l = lane_sum(p, ATTREE__BLOCK);
     if (isnan(*l)) /* some score was NaN or +inf: mark the row so that combining keeps it so */
@@ -64,7 +74,7 @@ static void fold(const attree__fold *f)
     for (int64_t r = 0; r < f->rows; r++) {
         float s[ATTREE__BLOCK];
         for (int32_t j = f->first[r]; j < f->end[r]; j++)
-            s[j] = score(f->q + r * f->qk_width, f->k.data + j * f->k.token, f->k.width, f->qk_width, f->scale);
+            s[j] = score(f->q + r * f->qk_width, &f->k, j, f->qk_width, f->scale);
         const int32_t range[2] = {f->first[r], f->end[r]};
         fold_scores(s, range, &f->v, f->v_width, f->out.m + r, f->out.l + r, f->out.u + r * f->out.u_stride);
     }
@@ -89,10 +99,10 @@ static void combine(const attree__states *a, const attree__states *b, int64_t ro
 }
 
 /* Step 7. */
-static void divide(float *o, const float *u, float l, int64_t v_width)
+static void divide(void *o, int32_t type, const float *u, float l, int64_t v_width)
 {
     for (int64_t e = 0; e < v_width; e++)
-        o[e] = attree__canonical(u[e] / l);
+        attree__store(o, type, e, attree__canonical(u[e] / l));
 }
 
 float attree__contract_lse(float m, float l)
@@ -110,6 +120,7 @@ const attree__kernels attree__kernels_contract = {
     .name = "scalar",
     .isa = ATTREE_ISA_SCALAR,
     .group_rows = 1,
+    .pack_queries = pack_queries,
     .scratch_floats = scratch_floats,
     .fold = fold,
     .combine = combine,

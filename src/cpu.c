@@ -1,11 +1,21 @@
-/* CPU features, by the compiler's runtime, which asks cpuid and, for the registers' state, xgetbv. */
+/* CPU features: on x86-64 by the compiler's runtime, which asks cpuid and, for the registers' state, xgetbv. */
 #include "cpu.h"
+
+#if defined(__aarch64__)
+
+/* NEON with FMA is part of the base architecture. */
+bool attree__cpu_has(attree_isa isa)
+{
+    return isa == ATTREE_ISA_AUTO || isa == ATTREE_ISA_SCALAR || isa == ATTREE_ISA_NEON;
+}
+
+#else
 
 bool attree__cpu_has(attree_isa isa)
 {
     __builtin_cpu_init();
     const bool scalar = __builtin_cpu_supports("avx") && __builtin_cpu_supports("fma");
-    const bool avx2 = scalar && __builtin_cpu_supports("avx2");
+    const bool avx2 = scalar && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
     switch (isa) {
     case ATTREE_ISA_AUTO:
     case ATTREE_ISA_SCALAR:
@@ -15,6 +25,9 @@ bool attree__cpu_has(attree_isa isa)
     case ATTREE_ISA_AVX512:
         return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    default:
+        return false;
     }
-    return false;
 }
+
+#endif

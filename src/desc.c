@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "dtype.h"
 #include "error.h"
 
 /* Half of the 64-bit range: sums of two such numbers cannot overflow. */
@@ -14,6 +15,7 @@ typedef struct tensor {
     const char *name;
     const attree_strides *given;
     int64_t size[4]; /* batch, head, token, width */
+    int32_t type;
     bool output;
     attree_strides *strides;
     attree__span *span;
@@ -52,8 +54,8 @@ static attree_status check_dimensions(const attree_desc *desc)
 
 static attree_status check_type(const char *name, int32_t type)
 {
-    if (type != ATTREE_F32)
-        return attree__fail(ATTREE_ERROR_TYPE, "%s is %" PRId32 "; it must be ATTREE_F32 (0)", name, type);
+    if (type < ATTREE_F32 || type > ATTREE_BF16)
+        return attree__fail(ATTREE_ERROR_TYPE, "%s is %" PRId32 "; it must be an attree_dtype, 0 to 2", name, type);
     return ATTREE_OK;
 }
 
@@ -67,9 +69,10 @@ static bool dense_strides(int64_t stride[4], const int64_t size[4])
     return true;
 }
 
-/* The span of a tensor with elements of 4 bytes. Returns false on overflow. */
-static bool measure_span(attree__span *span, const int64_t stride[4], const int64_t size[4])
+/* The span of a tensor. Returns false on overflow. */
+static bool measure_span(attree__span *span, const int64_t stride[4], const int64_t size[4], int32_t type)
 {
+    const int64_t bytes = attree__dtype_bytes(type);
     int64_t low = 0, high = 0, reach;
     for (int d = 0; d < 4; d++) {
         if (attree__mul_overflows(stride[d], size[d] - 1, &reach))
@@ -78,8 +81,8 @@ static bool measure_span(attree__span *span, const int64_t stride[4], const int6
         if (attree__add_overflows(*side, reach, side))
             return false;
     }
-    return !attree__add_overflows(high, 1, &high) && !attree__mul_overflows(low, 4, &span->low) &&
-           !attree__mul_overflows(high, 4, &span->high) && span->low > -LIMIT && span->high < LIMIT;
+    return !attree__add_overflows(high, 1, &high) && !attree__mul_overflows(low, bytes, &span->low) &&
+           !attree__mul_overflows(high, bytes, &span->high) && span->low > -LIMIT && span->high < LIMIT;
 }
 
 /* Whether each dimension's stride steps over all that the dimensions with smaller strides span. Elements are then
@@ -123,7 +126,7 @@ static attree_status resolve_tensor(const tensor *t)
         if (stride[d] == INT64_MIN)
             return attree__fail(ATTREE_ERROR_OVERFLOW, "a stride of %s is INT64_MIN; offsets would overflow 64 bits",
                                 t->name);
-    if (!measure_span(t->span, stride, t->size))
+    if (!measure_span(t->span, stride, t->size, t->type))
         return attree__fail(ATTREE_ERROR_OVERFLOW, "an offset in %s overflows 64 bits; strides are %" PRId64 ", %" PRId64
                             ", %" PRId64 ", %" PRId64, t->name, stride[0], stride[1], stride[2], stride[3]);
     if (t->output && !elements_are_distinct(stride, t->size))
@@ -137,11 +140,11 @@ static attree_status resolve_tensors(attree__problem *p, const attree_desc *desc
     attree_strides lse = desc->lse;
     lse.width = 0;
     const tensor tensors[] = {
-        {"q", &desc->q, {p->batch, p->q_heads, p->q_len, p->qk_width}, false, &p->q, &p->q_span},
-        {"k", &desc->k, {p->batch, p->kv_heads, p->kv_len, p->qk_width}, false, &p->k, &p->k_span},
-        {"v", &desc->v, {p->batch, p->kv_heads, p->kv_len, p->v_width}, false, &p->v, &p->v_span},
-        {"o", &desc->o, {p->batch, p->q_heads, p->q_len, p->v_width}, true, &p->o, &p->o_span},
-        {"lse", &lse, {p->batch, p->q_heads, p->q_len, 1}, true, &p->lse, &p->lse_span},
+        {"q", &desc->q, {p->batch, p->q_heads, p->q_len, p->qk_width}, p->q_type, false, &p->q, &p->q_span},
+        {"k", &desc->k, {p->batch, p->kv_heads, p->kv_len, p->qk_width}, p->k_type, false, &p->k, &p->k_span},
+        {"v", &desc->v, {p->batch, p->kv_heads, p->kv_len, p->v_width}, p->v_type, false, &p->v, &p->v_span},
+        {"o", &desc->o, {p->batch, p->q_heads, p->q_len, p->v_width}, p->o_type, true, &p->o, &p->o_span},
+        {"lse", &lse, {p->batch, p->q_heads, p->q_len, 1}, ATTREE_F32, true, &p->lse, &p->lse_span},
     };
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         const attree_status status = resolve_tensor(&tensors[i]);
@@ -206,6 +209,10 @@ attree_status attree__problem_init(attree__problem *problem, const attree_desc *
         .kv_len = desc->kv_len,
         .qk_width = desc->qk_width,
         .v_width = desc->v_width,
+        .q_type = desc->q_type,
+        .k_type = desc->k_type,
+        .v_type = desc->v_type,
+        .o_type = desc->o_type,
     };
     status = resolve_options(problem, desc);
     return status == ATTREE_OK ? resolve_tensors(problem, desc) : status;
@@ -215,6 +222,7 @@ typedef struct memory {
     const char *name;
     const void *pointer;
     attree__span span;
+    int64_t alignment;
     bool output;
 } memory;
 
@@ -232,12 +240,12 @@ attree_status attree__problem_check(const attree__problem *p, const attree_args 
     const attree__span none = {0, 0};
     const attree__span work = {0, (int64_t)(args->workspace_bytes < LIMIT ? args->workspace_bytes : LIMIT)};
     const memory tensors[] = {
-        {"q", args->q, p->q_span, false},
-        {"k", args->k, p->k_span, false},
-        {"v", args->v, p->v_span, false},
-        {"o", args->o, p->o_span, true},
-        {"lse", args->lse, args->lse ? p->lse_span : none, true},
-        {"workspace", args->workspace, args->workspace ? work : none, true},
+        {"q", args->q, p->q_span, attree__dtype_bytes(p->q_type), false},
+        {"k", args->k, p->k_span, attree__dtype_bytes(p->k_type), false},
+        {"v", args->v, p->v_span, attree__dtype_bytes(p->v_type), false},
+        {"o", args->o, p->o_span, attree__dtype_bytes(p->o_type), true},
+        {"lse", args->lse, args->lse ? p->lse_span : none, 4, true},
+        {"workspace", args->workspace, args->workspace ? work : none, 64, true},
     };
     const int count = sizeof tensors / sizeof *tensors;
     for (int i = 0; i < count; i++) {
@@ -245,8 +253,9 @@ attree_status attree__problem_check(const attree__problem *p, const attree_args 
         if (!t->pointer && t->span.low != t->span.high)
             return attree__fail(ATTREE_ERROR_NULL, "%s is NULL; it must point to %" PRId64 " bytes", t->name,
                                 t->span.high - t->span.low);
-        if ((uintptr_t)t->pointer % 4 != 0)
-            return attree__fail(ATTREE_ERROR_ALIGN, "%s is %p; it must be aligned to 4 bytes", t->name, t->pointer);
+        if ((uintptr_t)t->pointer % (uintptr_t)t->alignment != 0)
+            return attree__fail(ATTREE_ERROR_ALIGN, "%s is %p; it must be aligned to %" PRId64 " bytes", t->name, t->pointer,
+                                t->alignment);
     }
     for (int i = 0; i < count; i++)
         for (int j = 0; j < i; j++)

@@ -8,12 +8,12 @@
 #include "cpu.h"
 #include "error.h"
 
-/* Widest first. */
-static const attree__kernels *const tables[] = {
-    &attree__kernels_avx512,
-    &attree__kernels_avx2,
-    &attree__kernels_contract,
-};
+static const attree__kernels *const tables[] = ATTREE__TABLES;
+#if defined(__aarch64__)
+static const char vector_names[] = "neon";
+#else
+static const char vector_names[] = "avx2 or avx512";
+#endif
 enum { TABLES = sizeof tables / sizeof *tables };
 
 static attree_status take(const attree__kernels **kernels, const attree__kernels *table)
@@ -33,10 +33,11 @@ attree_status attree__dispatch(const attree__kernels **kernels, int32_t isa)
         for (int i = 0; i < TABLES; i++)
             if (strcmp(name, tables[i]->name) == 0)
                 return take(kernels, tables[i]);
-        return attree__fail(ATTREE_ERROR_ISA, "ATTREE_ISA is \"%.32s\"; it must be scalar, avx2 or avx512", name);
+        return attree__fail(ATTREE_ERROR_ISA, "ATTREE_ISA is \"%.32s\"; it must be scalar or, on this architecture, %s", name,
+                            vector_names);
     }
     for (int i = 0; i < TABLES; i++)
         if (isa == ATTREE_ISA_AUTO ? attree__cpu_has((attree_isa)tables[i]->isa) : tables[i]->isa == isa)
             return take(kernels, tables[i]);
-    return attree__fail(ATTREE_ERROR_ISA, "isa is %" PRId32 "; it must be an attree_isa, 0 to 3", isa);
+    return attree__fail(ATTREE_ERROR_ISA, "isa is %" PRId32 "; it must be an attree_isa that this architecture has", isa);
 }

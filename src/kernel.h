@@ -24,17 +24,27 @@ typedef struct attree__states {
     int64_t u_stride; /* E rounded up to a multiple of ATTREE__LANES */
 } attree__states;
 
-/* Keys or values of one block as they lie in memory: element (j, c) at data + j * token + c * width. */
+/* Keys or values of one block as they lie in memory: element (j, c) is number j * token + c * width of data. */
 typedef struct attree__rows {
-    const float *data;
+    const void *data;
     int64_t token, width;
+    int32_t type; /* attree_dtype */
 } attree__rows;
+
+/* The query rows of a tile as they lie in memory. Row r of the tile is row n = first + r of its group: query n / heads of
+ * head n % heads; its element c is number n / heads * token + n % heads * head + c * width of data. */
+typedef struct attree__queries {
+    const void *data;
+    int64_t token, head, width;
+    int32_t type;
+    int64_t heads, first, rows;
+} attree__queries;
 
 /* One fold: rows x keys. */
 typedef struct attree__fold {
     int64_t qk_width, v_width; /* D >= 0, E >= 1 */
     float scale;
-    const float *q;            /* rows in groups of table->group_rows: [group][D][group_rows], padded with zeros */
+    const float *q;            /* as pack_queries made it */
     int64_t rows;              /* >= 1 */
     attree__rows k, v;         /* keys first[r] ... end[r] - 1 may be read, and nothing else */
     const int32_t *first, *end; /* row r sees keys first[r] <= j < end[r] of this block; first = end = 0 sees none */
@@ -47,6 +57,10 @@ typedef struct attree__kernels {
     int32_t isa;        /* attree_isa */
     int32_t group_rows; /* query rows that a register tile takes together */
 
+    /* Query rows as f32, in groups of group_rows: [group][D][group_rows], the last group padded with zeros. packed has room
+     * for ATTREE__LANES more numbers, which may be overwritten. */
+    void (*pack_queries)(float *packed, const attree__queries *queries, int64_t qk_width);
+
     /* Floats of scratch that fold needs for at most `rows` rows. */
     int64_t (*scratch_floats)(int64_t qk_width, int64_t v_width, int64_t rows);
 
@@ -57,12 +71,20 @@ typedef struct attree__kernels {
     /* Step 6 for each row: a = combine(a, b). */
     void (*combine)(const attree__states *a, const attree__states *b, int64_t rows, int64_t v_width);
 
-    /* Step 7 for one row: o[e] = u[e] / l, e < E; every NaN becomes the canonical one. */
-    void (*divide)(float *o, const float *u, float l, int64_t v_width);
+    /* Step 7 for one row: o[e] = u[e] / l, e < E, as numbers of the type; every NaN becomes the canonical one. */
+    void (*divide)(void *o, int32_t type, const float *u, float l, int64_t v_width);
 } attree__kernels;
 
 extern const attree__kernels attree__kernels_contract;
 extern const attree__kernels attree__kernels_avx2;
 extern const attree__kernels attree__kernels_avx512;
+extern const attree__kernels attree__kernels_neon;
+
+/* The tables that are compiled for this architecture, widest first, the contract's last. */
+#if defined(__aarch64__)
+#define ATTREE__TABLES {&attree__kernels_neon, &attree__kernels_contract}
+#else
+#define ATTREE__TABLES {&attree__kernels_avx512, &attree__kernels_avx2, &attree__kernels_contract}
+#endif
 
 #endif /* ATTREE_KERNEL_H */

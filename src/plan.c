@@ -109,6 +109,7 @@ static attree_status lay_out_workspace(attree_plan *plan)
     /* Widths fit 62 bits, but what is made of them here may not fit 64. */
     overflow |= attree__mul_overflows(plan->u_stride + 2, rows, &state_floats);
     overflow |= attree__mul_overflows(round_up(rows, plan->kernels->group_rows), p->qk_width, &packed);
+    overflow |= attree__add_overflows(packed, (int64_t)ATTREE__LANES, &packed);
     overflow |= p->qk_width > INT64_MAX / 4096 || p->v_width > INT64_MAX / 4096;
     kernel = overflow ? 0 : plan->kernels->scratch_floats(p->qk_width, p->v_width, rows);
 

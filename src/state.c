@@ -5,7 +5,7 @@
 
 #include "attree/attree.h"
 #include "error.h"
-#include "fpenv.h"
+#include "simd/fpenv.h"
 #include "kernel.h"
 #include "simd/exp.h"
 

@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "contract.h"
+#include "dtype.h"
 #include "error.h"
-#include "fpenv.h"
+#include "simd/fpenv.h"
 #include "plan.h"
 #include "tree.h"
 
@@ -45,20 +46,33 @@ static attree__states task_states(const context *c, int64_t tile, int64_t chunk)
 
 /* ---- Folding ---- */
 
-/* Query rows as f32, in groups of the register tile's rows: [group][D][rows of a group], the last group padded. */
+/* The tensor's element (batch, head, 0, 0). */
+static const char *head_of(const void *tensor, int32_t type, const attree_strides *s, int64_t batch, int64_t head)
+{
+    return (const char *)tensor + (batch * s->batch + head * s->head) * attree__dtype_bytes(type);
+}
+
 static void pack_queries(const context *c, const attree__tile *tile)
 {
     const attree__problem *p = c->problem;
-    const int64_t group_rows = c->plan->kernels->group_rows;
-    float *const packed = (float *)(void *)(c->scratch + c->plan->packed_offset);
-    const float *const base = (const float *)c->args->q + tile->batch * p->q.batch + tile->group * p->group * p->q.head;
-    for (int64_t r = 0; r < tile->rows; r++) {
-        const int64_t row = tile->row + r;
-        const float *from = base + row / p->group * p->q.token + row % p->group * p->q.head;
-        float *to = packed + r / group_rows * group_rows * p->qk_width + r % group_rows;
-        for (int64_t i = 0; i < p->qk_width; i++)
-            to[i * group_rows] = from[i * p->q.width];
-    }
+    const attree__queries queries = {
+        .data = head_of(c->args->q, p->q_type, &p->q, tile->batch, tile->group * p->group),
+        .token = p->q.token,
+        .head = p->q.head,
+        .width = p->q.width,
+        .type = p->q_type,
+        .heads = p->group,
+        .first = tile->row,
+        .rows = tile->rows,
+    };
+    c->plan->kernels->pack_queries((float *)(void *)(c->scratch + c->plan->packed_offset), &queries, p->qk_width);
+}
+
+/* The rows of key block b in a tensor of keys or values. */
+static attree__rows block_rows(const void *head, int32_t type, const attree_strides *s, int64_t b)
+{
+    const char *const first = (const char *)head + b * ATTREE__BLOCK * s->token * attree__dtype_bytes(type);
+    return (attree__rows){first, s->token, s->width, type};
 }
 
 /* The keys of block b that each row of the tile sees. */
@@ -82,17 +96,14 @@ static void fold_block(const context *c, const attree__tile *tile, int64_t b, in
     int32_t *const first = (int32_t *)(void *)(c->scratch + c->plan->ranges_offset);
     int32_t *const end = first + c->plan->tile_rows;
     block_ranges(c, tile, b, first, end);
-    const int64_t j = b * ATTREE__BLOCK;
     const attree__fold fold = {
         .qk_width = p->qk_width,
         .v_width = p->v_width,
         .scale = p->scale,
         .q = (const float *)(void *)(c->scratch + c->plan->packed_offset),
         .rows = tile->rows,
-        .k = {(const float *)c->args->k + tile->batch * p->k.batch + tile->group * p->k.head + j * p->k.token, p->k.token,
-              p->k.width},
-        .v = {(const float *)c->args->v + tile->batch * p->v.batch + tile->group * p->v.head + j * p->v.token, p->v.token,
-              p->v.width},
+        .k = block_rows(head_of(c->args->k, p->k_type, &p->k, tile->batch, tile->group), p->k_type, &p->k, b),
+        .v = block_rows(head_of(c->args->v, p->v_type, &p->v, tile->batch, tile->group), p->v_type, &p->v, b),
         .first = first,
         .end = end,
         .out = level_states(c, level),
@@ -137,27 +148,29 @@ static void note_empty_row(const context *c, int64_t id)
         ;
 }
 
-/* A row with nothing to attend to. */
-static float finish_empty_row(const context *c, float *o, int64_t row_id)
+/* A row with nothing to attend to; o is its first element. Returns lse. */
+static float finish_empty_row(const context *c, char *o, int64_t row_id)
 {
     const attree__problem *p = c->problem;
     const bool nan = p->empty_rows == ATTREE_EMPTY_NAN;
     for (int64_t e = 0; e < p->v_width; e++)
-        o[e * p->o.width] = nan ? NAN : 0.0f;
+        attree__store(o, p->o_type, e * p->o.width, nan ? NAN : 0.0f);
     if (p->empty_rows == ATTREE_EMPTY_ERROR)
         note_empty_row(c, row_id);
     return nan ? NAN : -INFINITY;
 }
 
 /* o = u / l; returns lse. u may be overwritten. */
-static float finish_row(const context *c, float *o, float *u, float m, float l)
+static float finish_row(const context *c, char *o, float *u, float m, float l)
 {
     const attree__problem *p = c->problem;
-    const bool adjacent = p->o.width == 1 || p->v_width == 1;
-    c->plan->kernels->divide(adjacent ? o : u, u, l, p->v_width);
-    if (!adjacent)
+    if (p->o.width == 1 || p->v_width == 1)
+        c->plan->kernels->divide(o, p->o_type, u, l, p->v_width);
+    else {
+        c->plan->kernels->divide(u, ATTREE_F32, u, l, p->v_width);
         for (int64_t e = 0; e < p->v_width; e++)
-            o[e * p->o.width] = u[e];
+            attree__store(o, p->o_type, e * p->o.width, u[e]);
+    }
     return c->args->lse ? attree__contract_lse(m, l) : 0.0f;
 }
 
@@ -167,7 +180,8 @@ static void finish_tile(const context *c, const attree__tile *tile, const attree
     const attree__problem *p = c->problem;
     for (int64_t r = 0; r < tile->rows; r++) {
         const int64_t i = (tile->row + r) / p->group, h = tile->group * p->group + (tile->row + r) % p->group;
-        float *o = (float *)c->args->o + tile->batch * p->o.batch + h * p->o.head + i * p->o.token;
+        const int64_t first = tile->batch * p->o.batch + h * p->o.head + i * p->o.token;
+        char *const o = (char *)c->args->o + first * attree__dtype_bytes(p->o_type);
         const float lse = !states || states->m[r] == -INFINITY
                               ? finish_empty_row(c, o, (tile->batch * p->q_heads + h) * p->q_len + i)
                               : finish_row(c, o, states->u + r * states->u_stride, states->m[r], states->l[r]);
@@ -262,8 +276,6 @@ attree_status attree_run_begin(const attree_plan *plan, const attree_args *args)
         return attree__fail(ATTREE_ERROR_SIZE, "args->size is %zu; this library knows %zu", args->size, sizeof(attree_args));
     if (!args->workspace)
         return attree__fail(ATTREE_ERROR_NULL, "workspace is NULL; it must point to %zu bytes", plan->workspace_bytes);
-    if ((uintptr_t)args->workspace % 64 != 0)
-        return attree__fail(ATTREE_ERROR_ALIGN, "workspace is %p; it must be aligned to 64 bytes", args->workspace);
     if (args->workspace_bytes < plan->workspace_bytes)
         return attree__fail(ATTREE_ERROR_WORKSPACE, "workspace_bytes is %zu; it must be at least %zu", args->workspace_bytes,
                             plan->workspace_bytes);

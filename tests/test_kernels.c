@@ -5,9 +5,10 @@
 
 #include "../src/contract.h"
 #include "../src/cpu.h"
+#include "../src/dtype.h"
 #include "support.h"
 
-static const attree__kernels *const tables[] = {&attree__kernels_avx2, &attree__kernels_avx512};
+static const attree__kernels *const tables[] = ATTREE__TABLES;
 enum { TABLES = sizeof tables / sizeof *tables, ROWS_MOST = 64 };
 
 typedef enum layout { KEY_MAJOR, PADDED, WIDTH_MAJOR, REVERSED, SPREAD, LAYOUTS } layout;
@@ -18,9 +19,17 @@ typedef struct key_rows {
     attree__rows rows;
 } key_rows;
 
-static key_rows lay_out(const float *dense, int64_t keys, int64_t width, layout how, bool at_start)
+/* Guarded memory for `count` numbers of the type; the whole words before or after them are out of reach, too. */
+static void *guarded_numbers(guarded *memory, int64_t count, int32_t type, bool at_start)
 {
-    key_rows r = {.rows = {NULL, width, 1}};
+    const int64_t bytes = count * attree__dtype_bytes(type);
+    *memory = guarded_floats((bytes + 3) / 4, at_start);
+    return (char *)memory->data + (at_start ? 0 : (bytes + 3) / 4 * 4 - bytes);
+}
+
+static key_rows lay_out(const float *dense, int64_t keys, int64_t width, layout how, int32_t type, bool at_start)
+{
+    key_rows r = {.rows = {NULL, width, 1, type}};
     int64_t count = keys * width, origin = 0;
     switch (how) {
     case PADDED: r.rows.token = width + 3; break;
@@ -31,16 +40,17 @@ static key_rows lay_out(const float *dense, int64_t keys, int64_t width, layout 
     }
     if (how == PADDED || how == SPREAD)
         count = (keys - 1) * r.rows.token + (width - 1) * r.rows.width + 1;
-    r.memory = guarded_floats(keys > 0 && width > 0 ? count : 0, at_start);
-    r.rows.data = r.memory.data + origin;
+    char *const data = guarded_numbers(&r.memory, keys > 0 && width > 0 ? count : 0, type, at_start);
+    r.rows.data = data + origin * attree__dtype_bytes(type);
     for (int64_t j = 0; j < keys; j++)
         for (int64_t c = 0; c < width; c++)
-            r.memory.data[origin + j * r.rows.token + c * r.rows.width] = dense[j * width + c];
+            attree__store(data, type, origin + j * r.rows.token + c * r.rows.width, dense[j * width + c]);
     return r;
 }
 
 typedef struct fold_case {
     int64_t rows, keys, qk_width, v_width;
+    int32_t k_type, v_type;
     layout how;
     bool at_start, ragged; /* ragged: each row sees its own range of keys */
     float span;            /* scores are roughly within +-span */
@@ -77,18 +87,23 @@ typedef struct fold_output {
     float m[ROWS_MOST], l[ROWS_MOST], u[ROWS_MOST * 320];
 } fold_output;
 
+/* Query r is token r / 2 of head r % 2, so that rows do not lie evenly. */
+static attree__queries query_rows(const fold_case *c, const float *q)
+{
+    return (attree__queries){q, 2 * c->qk_width, c->qk_width, 1, ATTREE_F32, 2, 0, c->rows};
+}
+
 static void run_fold(const attree__kernels *table, const fold_case *c, const fold_input *in, const key_rows *k,
                      const key_rows *v, fold_output *out)
 {
     const int64_t group = table->group_rows, groups = (c->rows + group - 1) / group;
     const int64_t u_stride = (c->v_width + ATTREE__LANES - 1) / ATTREE__LANES * ATTREE__LANES;
-    guarded q = guarded_floats(groups * group * c->qk_width, c->at_start);
+    guarded q = guarded_floats(groups * group * c->qk_width + ATTREE__LANES, c->at_start);
     guarded u = guarded_floats(c->rows * u_stride, c->at_start);
     int64_t scratch_count = (table->scratch_floats(c->qk_width, c->v_width, c->rows) + 15) / 16 * 16;
     guarded scratch = guarded_floats(scratch_count, c->at_start);
-    for (int64_t r = 0; r < groups * group; r++)
-        for (int64_t i = 0; i < c->qk_width; i++)
-            q.data[(r / group * c->qk_width + i) * group + r % group] = r < c->rows ? in->q[r * c->qk_width + i] : 0.0f;
+    const attree__queries queries = query_rows(c, in->q);
+    table->pack_queries(q.data, &queries, c->qk_width);
     memset(out, 0xff, sizeof *out);
     const attree__fold fold = {
         .qk_width = c->qk_width,
@@ -120,17 +135,18 @@ static void check_fold(const fold_case *c, uint64_t seed)
     static fold_output expected, got;
     random_source random = {seed * 2 + 1};
     make_input(&in, c, &random);
-    key_rows k = lay_out(in.k, c->keys, c->qk_width, c->how, c->at_start);
-    key_rows v = lay_out(in.v, c->keys, c->v_width, c->how, c->at_start);
+    key_rows k = lay_out(in.k, c->keys, c->qk_width, c->how, c->k_type, c->at_start);
+    key_rows v = lay_out(in.v, c->keys, c->v_width, c->how, c->v_type, c->at_start);
     run_fold(&attree__kernels_contract, c, &in, &k, &v, &expected);
     for (int i = 0; i < TABLES; i++) {
         if (!attree__cpu_has((attree_isa)tables[i]->isa))
             continue;
         run_fold(tables[i], c, &in, &k, &v, &got);
         if (memcmp(&expected, &got, sizeof got) != 0)
-            print_error("%s: rows %lld keys %lld D %lld E %lld layout %d ragged %d span %g special %d\n", tables[i]->name,
-                        (long long)c->rows, (long long)c->keys, (long long)c->qk_width, (long long)c->v_width, (int)c->how,
-                        (int)c->ragged, (double)c->span, (int)c->special);
+            print_error("%s: rows %lld keys %lld D %lld E %lld types %d %d layout %d ragged %d span %g special %d\n",
+                        tables[i]->name, (long long)c->rows, (long long)c->keys, (long long)c->qk_width,
+                        (long long)c->v_width, c->k_type, c->v_type, (int)c->how, (int)c->ragged, (double)c->span,
+                        (int)c->special);
         assert_same_bits(expected.m, got.m, c->rows);
         assert_same_bits(expected.l, got.l, c->rows);
         assert_same_bits(expected.u, got.u, c->rows * c->v_width);
@@ -144,11 +160,14 @@ static void fold_has_the_bits_of_the_contract_for_every_width(void **state)
     (void)state;
     for (int64_t width = 1; width <= 130; width++)
         for (int at_start = 0; at_start < 2; at_start++) {
-            check_fold(&(fold_case){3, 19, width, 131 - width, KEY_MAJOR, at_start, false, 4.0f, false}, (uint64_t)width);
-            check_fold(&(fold_case){29, 35, width, 131 - width, PADDED, at_start, true, 4.0f, false}, (uint64_t)width);
+            const int32_t type = (int32_t)width % 3, other = (int32_t)width / 3 % 3;
+            check_fold(&(fold_case){3, 19, width, 131 - width, type, other, KEY_MAJOR, at_start, false, 4.0f, false},
+                       (uint64_t)width);
+            check_fold(&(fold_case){29, 35, width, 131 - width, other, type, PADDED, at_start, true, 4.0f, false},
+                       (uint64_t)width);
         }
-    check_fold(&(fold_case){5, 256, 0, 1, KEY_MAJOR, false, false, 1.0f, false}, 1);
-    check_fold(&(fold_case){40, 256, 300, 257, KEY_MAJOR, false, true, 1.0f, false}, 1);
+    check_fold(&(fold_case){5, 256, 0, 1, ATTREE_F32, ATTREE_F32, KEY_MAJOR, false, false, 1.0f, false}, 1);
+    check_fold(&(fold_case){40, 256, 300, 257, ATTREE_F16, ATTREE_BF16, KEY_MAJOR, false, true, 1.0f, false}, 1);
 }
 
 static void fold_has_the_bits_of_the_contract_for_every_key_count(void **state)
@@ -156,8 +175,8 @@ static void fold_has_the_bits_of_the_contract_for_every_key_count(void **state)
     (void)state;
     for (int64_t keys = 1; keys <= ATTREE__BLOCK; keys++)
         for (int many = 0; many < 2; many++)
-            check_fold(&(fold_case){many ? 31 : 4, keys, 17, 18, (layout)(keys % LAYOUTS), keys % 2, keys % 3 == 0,
-                                    (float)keys, false},
+            check_fold(&(fold_case){many ? 31 : 4, keys, 17, 18, (int32_t)keys % 3, (int32_t)keys / 3 % 3,
+                                    (layout)(keys % LAYOUTS), keys % 2, keys % 3 == 0, (float)keys, false},
                        (uint64_t)keys);
 }
 
@@ -166,7 +185,8 @@ static void fold_has_the_bits_of_the_contract_for_every_row_count(void **state)
     (void)state;
     for (int64_t rows = 1; rows <= ROWS_MOST; rows++)
         for (int how = 0; how < LAYOUTS; how++)
-            check_fold(&(fold_case){rows, 70, 12, 33, (layout)how, rows % 2, true, 30.0f, false}, (uint64_t)rows);
+            check_fold(&(fold_case){rows, 70, 12, 33, how % 3, (int32_t)rows % 3, (layout)how, rows % 2, true, 30.0f, false},
+                       (uint64_t)rows);
 }
 
 static void fold_has_the_bits_of_the_contract_for_random_and_special_numbers(void **state)
@@ -180,6 +200,8 @@ static void fold_has_the_bits_of_the_contract_for_random_and_special_numbers(voi
             .keys = random_integer(&random, 1, ATTREE__BLOCK),
             .qk_width = random_integer(&random, 1, 40),
             .v_width = random_integer(&random, 1, 70),
+            .k_type = (int32_t)random_integer(&random, 0, 2),
+            .v_type = (int32_t)random_integer(&random, 0, 2),
             .how = (layout)random_integer(&random, 0, LAYOUTS - 1),
             .at_start = n % 2,
             .ragged = n % 3 != 0,
@@ -220,16 +242,80 @@ static void combine_and_divide_have_the_bits_of_the_contract(void **state)
             tables[i]->combine(&(attree__states){got.m, got.l, got.u, 320}, &right, ROWS_MOST, width);
             assert_same_bits(expected.m, got.m, ROWS_MOST);
             for (int64_t r = 0; r < ROWS_MOST; r++) {
-                guarded o = guarded_floats(width, width % 2);
-                float quotient[320];
-                attree__kernels_contract.divide(quotient, expected.u + r * 320, expected.l[r], width);
-                tables[i]->divide(o.data, got.u + r * 320, got.l[r], width);
-                assert_same_bits(quotient, o.data, width);
+                const int32_t type = (int32_t)(r + width) % 3;
+                guarded memory;
+                void *const o = guarded_numbers(&memory, width, type, r % 2);
+                uint32_t quotient[320];
+                attree__kernels_contract.divide(quotient, type, expected.u + r * 320, expected.l[r], width);
+                tables[i]->divide(o, type, got.u + r * 320, got.l[r], width);
+                assert_memory_equal(quotient, o, (size_t)(width * attree__dtype_bytes(type)));
                 assert_true(close_to((double)expected.l[r], (double)got.l[r], 0.0));
-                guarded_free(&o);
+                guarded_free(&memory);
             }
         }
     }
+}
+
+/* Queries of each type and layout against the contract's packing, group by group; padding rows are zero. */
+static void pack_queries_agrees_with_the_contract(void **state)
+{
+    (void)state;
+    static float numbers[2 * ROWS_MOST * 140], expected[ROWS_MOST * 70], got[(ROWS_MOST + 16) * 70 + ATTREE__LANES];
+    random_source random = {31};
+    for (int64_t width = 1; width <= 70; width++)
+        for (int n = 0; n < 12; n++) {
+            fill_random(numbers, 2 * ROWS_MOST * 140, &random, -2.0f, 2.0f);
+            const int32_t type = n % 3;
+            const int64_t spread = 1 + n / 6, heads = 1 + n % 4, rows = random_integer(&random, 1, ROWS_MOST - 3);
+            const int64_t tokens = (rows + 3 + heads - 1) / heads, count = (tokens * heads * width - 1) * spread + 1;
+            guarded memory;
+            void *const data = guarded_numbers(&memory, count, type, n % 2);
+            for (int64_t i = 0; i < count; i++)
+                attree__store(data, type, i, numbers[i]);
+            const attree__queries q = {data, heads * width * spread, width * spread, spread, type, heads, n % 4, rows};
+            attree__kernels_contract.pack_queries(expected, &q, width);
+            for (int i = 0; i < TABLES; i++) {
+                const int64_t group = tables[i]->group_rows;
+                if (!attree__cpu_has((attree_isa)tables[i]->isa))
+                    continue;
+                tables[i]->pack_queries(got, &q, width);
+                for (int64_t r = 0; r < (rows + group - 1) / group * group; r++)
+                    for (int64_t c = 0; c < width; c++)
+                        assert_true(got[(r / group * width + c) * group + r % group] ==
+                                    (r < rows ? expected[r * width + c] : 0.0f));
+            }
+            guarded_free(&memory);
+        }
+}
+
+/* Every 16-bit number, and every f32 near a rounding boundary of either type. */
+static void conversions_of_16_bit_types_are_exact(void **state)
+{
+    (void)state;
+    for (uint32_t x = 0; x < 65536; x++) {
+        const float half = attree__from_f16((uint16_t)x), brain = attree__from_bf16((uint16_t)x);
+        const uint32_t exponent = x >> 10 & 31u;
+        const double magnitude = exponent == 31   ? (x & 1023u ? (double)NAN : (double)INFINITY)
+                                 : exponent == 0 ? (double)(x & 1023u) * 0x1p-24
+                                                 : ldexp((double)(1024u + (x & 1023u)), (int)exponent - 25);
+        assert_true(close_to((double)half, x & 0x8000u ? -magnitude : magnitude, 0.0));
+        assert_int_equal(signbit(half) != 0, x >> 15);
+        assert_int_equal(attree__to_f16(half), isnan(half) ? 0x7e00 : x);
+        assert_int_equal(attree__to_bf16(brain), isnan(brain) ? 0x7fc0 : x);
+        if (isnan(half) || isnan(brain) || (x & 0x7fff) >= 0x7bff)
+            continue;
+        /* between x and its successor: halfway goes to the even one, anything else to the nearer one */
+        const float next = attree__from_f16((uint16_t)(x + 1)), middle = (half + next) / 2.0f;
+        assert_int_equal(attree__to_f16(middle), x + (x & 1u));
+        assert_int_equal(attree__to_f16(nextafterf(middle, half)), x);
+        assert_int_equal(attree__to_f16(nextafterf(middle, next)), x + 1);
+        assert_int_equal(attree__to_bf16(attree__float_of(x << 16 | 0x8000u)), x + (x & 1u));
+        assert_int_equal(attree__to_bf16(attree__float_of(x << 16 | 0x7fffu)), x);
+        assert_int_equal(attree__to_bf16(attree__float_of(x << 16 | 0x8001u)), x + 1);
+    }
+    assert_int_equal(attree__to_f16(65519.996f), 0x7bff);
+    assert_int_equal(attree__to_f16(65520.0f), 0x7c00);
+    assert_int_equal(attree__to_f16(-1e30f), 0xfc00);
 }
 
 int main(void)
@@ -239,6 +325,8 @@ int main(void)
         cmocka_unit_test(fold_has_the_bits_of_the_contract_for_every_key_count),
         cmocka_unit_test(fold_has_the_bits_of_the_contract_for_every_row_count),
         cmocka_unit_test(fold_has_the_bits_of_the_contract_for_random_and_special_numbers),
+        cmocka_unit_test(pack_queries_agrees_with_the_contract),
+        cmocka_unit_test(conversions_of_16_bit_types_are_exact),
         cmocka_unit_test(combine_and_divide_have_the_bits_of_the_contract),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

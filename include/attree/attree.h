@@ -67,14 +67,17 @@ ATTREE_API const char *attree_last_error(void);
 /* ---- Attention: plan, then run ----------------------------------------------------------------------------------- */
 
 typedef enum attree_dtype {
-    ATTREE_F32 = 0 /* IEEE binary32 */
+    ATTREE_F32 = 0, /* IEEE binary32 */
+    ATTREE_F16 = 1, /* IEEE binary16 */
+    ATTREE_BF16 = 2 /* the upper half of a binary32 */
 } attree_dtype;
 
 typedef enum attree_isa {
     ATTREE_ISA_AUTO = 0, /* the widest that this machine has, or that the environment variable ATTREE_ISA names */
     ATTREE_ISA_SCALAR = 1,
-    ATTREE_ISA_AVX2 = 2, /* AVX2 and FMA */
-    ATTREE_ISA_AVX512 = 3 /* AVX-512 F, BW, DQ and VL */
+    ATTREE_ISA_AVX2 = 2, /* AVX2, FMA and F16C */
+    ATTREE_ISA_AVX512 = 3, /* AVX-512 F, BW, DQ and VL */
+    ATTREE_ISA_NEON = 4 /* AArch64 */
 } attree_isa;
 
 /* What becomes of a query row that may attend to no key. A score of -inf hides its key. */
@@ -113,7 +116,8 @@ typedef struct attree_desc {
     attree_strides v;     /* [B, G, K, E] */
     attree_strides o;     /* [B, H, Q, E] */
     attree_strides lse;   /* [B, H, Q] */
-    int32_t q_type;       /* attree_dtype of q, k, v, o; lse is always f32 */
+    int32_t q_type;       /* attree_dtype of q, k, v, o, in any mix. Inputs are converted to f32 exactly, o is rounded */
+                          /* once, to nearest even. lse is always f32. */
     int32_t k_type;
     int32_t v_type;
     int32_t o_type;
@@ -142,7 +146,7 @@ typedef struct attree_args {
 typedef struct attree_plan attree_plan;
 
 /* Makes *plan, to be freed by attree_plan_destroy. On error *plan is NULL.
- * The environment variable ATTREE_ISA (scalar, avx2 or avx512) is read here when desc->isa is ATTREE_ISA_AUTO. */
+ * The environment variable ATTREE_ISA (scalar, avx2, avx512 or neon) is read here when desc->isa is ATTREE_ISA_AUTO. */
 ATTREE_API attree_status attree_plan_create(attree_plan **plan, const attree_desc *desc);
 
 /* Frees a plan; NULL is fine. */

@@ -29,12 +29,23 @@ static void combine(const attree__states *a, const attree__states *b, int64_t ro
     }
 }
 
-static void divide(float *o, const float *u, float l, int64_t v_width)
+ATTREE_INLINE void divide_into(void *o, const int32_t type, const float *u, float l, int64_t v_width)
 {
     const vf divisor = vf_all(l), nan = vf_all(NAN);
-    int64_t e = 0;
-    for (; e + VF_LANES <= v_width; e += VF_LANES)
-        vf_store(o + e, vf_replace_nan(vf_div(vf_load(u + e), divisor), nan));
-    if (e < v_width)
-        vf_store_first(o + e, v_width - e, vf_replace_nan(vf_div(vf_load(u + e), divisor), nan));
+    for (int64_t e = 0; e < v_width; e += VF_LANES) { /* u rows are padded to whole vectors */
+        const vf quotient = vf_replace_nan(vf_div(vf_load(u + e), divisor), nan);
+        if (v_width - e >= VF_LANES)
+            store_numbers(o, type, e, quotient);
+        else
+            store_first_numbers(o, type, e, v_width - e, quotient);
+    }
+}
+
+static void divide(void *o, int32_t type, const float *u, float l, int64_t v_width)
+{
+    switch (type) {
+    case ATTREE_F16: divide_into(o, ATTREE_F16, u, l, v_width); break;
+    case ATTREE_BF16: divide_into(o, ATTREE_BF16, u, l, v_width); break;
+    default: divide_into(o, ATTREE_F32, u, l, v_width); break;
+    }
 }

@@ -133,10 +133,11 @@ static void fold_few_rows(const attree__fold *f)
     for (int64_t j = s.seen.from; j < s.seen.to; j += VALUE_CHUNK) {
         const key_range part = {j, at_most(s.seen.to, j + VALUE_CHUNK)};
         for (int64_t e = 0; e < f->v_width; e += PANEL) {
-            const bool in_place = f->v.width == 1 && e + PANEL <= f->v_width;
+            const bool in_place = f->v.type == ATTREE_F32 && f->v.width == 1 && e + PANEL <= f->v_width;
             if (!in_place)
                 pack_values(value_panel, &f->v, e, part, f->v_width);
-            strip_values(&s, in_place ? f->v.data + e : value_panel, in_place ? f->v.token : PANEL, e, part);
+            const float *values = in_place ? (const float *)f->v.data + e : value_panel;
+            strip_values(&s, values, in_place ? f->v.token : PANEL, e, part);
         }
     }
 }

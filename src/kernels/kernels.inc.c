@@ -3,12 +3,14 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "../dtype.h"
 #include "../kernel.h"
 #include "../simd/exp.h"
 #include "attree/attree.h"
 
 /* Order matters: each text uses those before it. */
 /* clang-format off */
+#include "numbers.inc.c"
 #include "tile.inc.c"
 #include "pack.inc.c"
 #include "scores.inc.c"

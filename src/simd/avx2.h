@@ -21,6 +21,27 @@ ATTREE_INLINE vf vf_zero(void) { return _mm256_setzero_ps(); }
 ATTREE_INLINE vf vf_all(float x) { return _mm256_set1_ps(x); }
 ATTREE_INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
 ATTREE_INLINE void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
+
+/* 16-bit numbers to f32, exactly; and back, rounded to nearest even, NaN canonical. */
+ATTREE_INLINE vf vf_load_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
+ATTREE_INLINE vf vf_load_bf16(const uint16_t *p)
+{
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+ATTREE_INLINE void vf_store_f16(uint16_t *p, vf x)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+ATTREE_INLINE void vf_store_bf16(uint16_t *p, vf x)
+{
+    const __m256i bits = _mm256_castps_si256(x), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i upper = _mm256_srli_epi32(rounded, 16);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(upper, upper), 0x08);
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_castsi256_si128(packed));
+}
+
 ATTREE_INLINE vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 ATTREE_INLINE vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 ATTREE_INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
@@ -42,8 +63,6 @@ ATTREE_INLINE __m256i avx2_below(int64_t n)
 /* p[0] ... p[n-1], then zeros; 0 <= n <= VF_LANES. Reads nothing beyond. */
 ATTREE_INLINE vf vf_load_first(const float *p, int64_t n) { return _mm256_maskload_ps(p, avx2_below(n)); }
 
-/* Stores lanes 0 ... n-1 only; 0 <= n <= VF_LANES. */
-ATTREE_INLINE void vf_store_first(float *p, int64_t n, vf x) { _mm256_maskstore_ps(p, avx2_below(n), x); }
 
 /* Lanes i < n from a, the others from b; any n. */
 ATTREE_INLINE vf vf_first(int64_t n, vf a, vf b)

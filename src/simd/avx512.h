@@ -21,6 +21,22 @@ ATTREE_INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
 ATTREE_INLINE vf vf_all(float x) { return _mm512_set1_ps(x); }
 ATTREE_INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 ATTREE_INLINE void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+ATTREE_INLINE vf vf_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
+ATTREE_INLINE vf vf_load_bf16(const uint16_t *p)
+{
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+ATTREE_INLINE void vf_store_f16(uint16_t *p, vf x)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+ATTREE_INLINE void vf_store_bf16(uint16_t *p, vf x)
+{
+    const __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+}
 ATTREE_INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 ATTREE_INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 ATTREE_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
@@ -31,7 +47,6 @@ ATTREE_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 
 ATTREE_INLINE __mmask16 avx512_below(int64_t n) { return (__mmask16)((1u << n) - 1u); }
 ATTREE_INLINE vf vf_load_first(const float *p, int64_t n) { return _mm512_maskz_loadu_ps(avx512_below(n), p); }
-ATTREE_INLINE void vf_store_first(float *p, int64_t n, vf x) { _mm512_mask_storeu_ps(p, avx512_below(n), x); }
 ATTREE_INLINE vf vf_first(int64_t n, vf a, vf b)
 {
     const int64_t clamped = n < 0 ? 0 : n > VF_LANES ? VF_LANES : n;

@@ -39,6 +39,11 @@ static inline vf vf_exp(vf x)
 {
     return Sleef_finz_expf16_u10avx512f(x);
 }
+#elif defined(ATTREE_SIMD_NEON)
+static inline vf vf_exp(vf x)
+{
+    return Sleef_finz_expf4_u10advsimd(x);
+}
 #elif defined(ATTREE_SIMD_AVX2)
 static inline vf vf_exp(vf x)
 {

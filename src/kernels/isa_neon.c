@@ -1,0 +1,14 @@
+/* The kernel texts on NEON. */
+#include "../simd/neon.h"
+#include "kernels.inc.c"
+
+const attree__kernels attree__kernels_neon = {
+    .name = "neon",
+    .isa = ATTREE_ISA_NEON,
+    .group_rows = TILE_ROWS,
+    .pack_queries = pack_queries,
+    .scratch_floats = scratch_floats,
+    .fold = fold,
+    .combine = combine,
+    .divide = divide,
+};

@@ -1,0 +1,90 @@
+/* Vector operations on NEON (AArch64): 4 floats. Meaning of each operation: see avx2.h.
+ *
+ * Register tile: 6 rows x 4 vectors = 24 accumulators, 4 vectors of keys or values and a few row factors of 32 registers. */
+#ifndef ATTREE_SIMD_NEON_H
+#define ATTREE_SIMD_NEON_H
+#define ATTREE_SIMD_NEON
+
+#include <arm_neon.h>
+#include <stdint.h>
+
+#include "../compiler.h"
+
+#define VF_LANES 4
+#define TILE_ROWS 6
+#define TILE_VECS 4
+
+typedef float32x4_t vf;
+
+ATTREE_INLINE vf vf_zero(void) { return vdupq_n_f32(0.0f); }
+ATTREE_INLINE vf vf_all(float x) { return vdupq_n_f32(x); }
+ATTREE_INLINE vf vf_load(const float *p) { return vld1q_f32(p); }
+ATTREE_INLINE void vf_store(float *p, vf x) { vst1q_f32(p, x); }
+
+ATTREE_INLINE vf vf_load_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+ATTREE_INLINE vf vf_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
+ATTREE_INLINE void vf_store_f16(uint16_t *p, vf x) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x))); }
+ATTREE_INLINE void vf_store_bf16(uint16_t *p, vf x)
+{
+    const uint32x4_t bits = vreinterpretq_u32_f32(x), odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    vst1_u16(p, vshrn_n_u32(vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff))), 16));
+}
+
+ATTREE_INLINE vf vf_add(vf a, vf b) { return vaddq_f32(a, b); }
+ATTREE_INLINE vf vf_sub(vf a, vf b) { return vsubq_f32(a, b); }
+ATTREE_INLINE vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
+ATTREE_INLINE vf vf_div(vf a, vf b) { return vdivq_f32(a, b); }
+ATTREE_INLINE vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
+
+/* A quiet NaN counts as missing. */
+ATTREE_INLINE vf vf_max(vf a, vf b) { return vmaxnmq_f32(a, b); }
+ATTREE_INLINE vf vf_min(vf a, vf b) { return vminnmq_f32(a, b); }
+
+ATTREE_INLINE uint32x4_t neon_below(int64_t n)
+{
+    const int32_t lanes[4] = {0, 1, 2, 3};
+    return vcgtq_s32(vdupq_n_s32((int32_t)n), vld1q_s32(lanes));
+}
+ATTREE_INLINE vf vf_load_first(const float *p, int64_t n)
+{
+    float part[VF_LANES] = {0.0f};
+    for (int64_t i = 0; i < n; i++)
+        part[i] = p[i];
+    return vld1q_f32(part);
+}
+ATTREE_INLINE vf vf_first(int64_t n, vf a, vf b)
+{
+    const int64_t clamped = n < 0 ? 0 : n > VF_LANES ? VF_LANES : n;
+    return vbslq_f32(neon_below(clamped), a, b);
+}
+
+ATTREE_INLINE vf vf_zero_below(vf x, vf t, vf bound)
+{
+    return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(x), vcltq_f32(t, bound)));
+}
+ATTREE_INLINE vf vf_replace_equal(vf x, vf y, vf a, vf b) { return vbslq_f32(vceqq_f32(a, b), y, x); }
+ATTREE_INLINE vf vf_replace_negative(vf x, vf y, vf sign)
+{
+    return vbslq_f32(vcltzq_s32(vreinterpretq_s32_f32(sign)), y, x);
+}
+ATTREE_INLINE vf vf_replace_nan(vf x, vf y) { return vbslq_f32(vceqq_f32(x, x), x, y); }
+
+ATTREE_INLINE float vf_sum16(const vf *x)
+{
+    const vf s4 = vaddq_f32(vaddq_f32(x[0], x[2]), vaddq_f32(x[1], x[3]));
+    const float32x2_t s2 = vadd_f32(vget_low_f32(s4), vget_high_f32(s4));
+    return vget_lane_f32(s2, 0) + vget_lane_f32(s2, 1);
+}
+ATTREE_INLINE float vf_largest(vf x) { return vmaxvq_f32(x); }
+ATTREE_INLINE float vf_smallest(vf x) { return vminvq_f32(x); }
+
+ATTREE_INLINE void vf_transpose(vf x[VF_LANES])
+{
+    const float32x4x2_t low = vtrnq_f32(x[0], x[1]), high = vtrnq_f32(x[2], x[3]);
+    x[0] = vcombine_f32(vget_low_f32(low.val[0]), vget_low_f32(high.val[0]));
+    x[1] = vcombine_f32(vget_low_f32(low.val[1]), vget_low_f32(high.val[1]));
+    x[2] = vcombine_f32(vget_high_f32(low.val[0]), vget_high_f32(high.val[0]));
+    x[3] = vcombine_f32(vget_high_f32(low.val[1]), vget_high_f32(high.val[1]));
+}
+
+#endif /* ATTREE_SIMD_NEON_H */

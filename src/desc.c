@@ -7,6 +7,7 @@
 
 #include "dtype.h"
 #include "error.h"
+#include "simd/fpenv.h"
 
 /* Half of the 64-bit range: sums of two such numbers cannot overflow. */
 #define LIMIT (INT64_MAX / 2)
@@ -59,12 +60,12 @@ static attree_status check_type(const char *name, int32_t type)
     return ATTREE_OK;
 }
 
-/* Dense strides of [B, heads, tokens, width]. Returns false on overflow. */
+/* Dense strides of [B, heads, tokens, width], none of them 0. Returns false on overflow. */
 static bool dense_strides(int64_t stride[4], const int64_t size[4])
 {
     stride[3] = 1;
     for (int d = 2; d >= 0; d--)
-        if (attree__mul_overflows(stride[d + 1], size[d + 1] > 0 ? size[d + 1] : 1, &stride[d]))
+        if (attree__mul_overflows(stride[d + 1], size[d + 1], &stride[d]))
             return false;
     return true;
 }
@@ -112,16 +113,17 @@ static attree_status resolve_tensor(const tensor *t)
     bool empty = false;
     for (int d = 0; d < 4; d++)
         empty = empty || t->size[d] == 0;
+    *t->strides = (attree_strides){0, 0, 0, 0};
+    *t->span = (attree__span){0, 0};
+    if (empty)
+        return ATTREE_OK;
     const bool dense = !stride[0] && !stride[1] && !stride[2] && !stride[3];
     if (dense && !dense_strides(stride, t->size))
         return attree__fail(ATTREE_ERROR_OVERFLOW, "the size of %s overflows 64 bits", t->name);
     for (int d = 0; d < 4; d++)
-        if (t->size[d] <= 1 || empty)
+        if (t->size[d] == 1)
             stride[d] = 0;
     *t->strides = (attree_strides){stride[0], stride[1], stride[2], stride[3]};
-    *t->span = (attree__span){0, 0};
-    if (empty)
-        return ATTREE_OK;
     for (int d = 0; d < 4; d++)
         if (stride[d] == INT64_MIN)
             return attree__fail(ATTREE_ERROR_OVERFLOW, "a stride of %s is INT64_MIN; offsets would overflow 64 bits",
@@ -154,6 +156,15 @@ static attree_status resolve_tensors(attree__problem *p, const attree_desc *desc
     return ATTREE_OK;
 }
 
+/* 1 / sqrt(D) as the contract rounds it, whatever the caller's rounding mode is. */
+static float default_scale(int64_t qk_width)
+{
+    const attree__fpenv caller = attree__fpenv_enter();
+    const float scale = qk_width > 0 ? 1.0f / sqrtf((float)qk_width) : 1.0f;
+    attree__fpenv_leave(caller);
+    return scale;
+}
+
 static attree_status resolve_options(attree__problem *p, const attree_desc *desc)
 {
     const uint32_t known = ATTREE_CAUSAL | ATTREE_USE_Q_OFFSET | ATTREE_USE_SCALE;
@@ -175,7 +186,7 @@ static attree_status resolve_options(attree__problem *p, const attree_desc *desc
         p->q_offset = desc->q_offset;
     }
 
-    p->scale = p->qk_width > 0 ? 1.0f / sqrtf((float)p->qk_width) : 1.0f;
+    p->scale = default_scale(p->qk_width);
     if (desc->flags & ATTREE_USE_SCALE) {
         if (!isfinite(desc->scale))
             return attree__fail(ATTREE_ERROR_VALUE, "scale is %g; it must be finite", (double)desc->scale);

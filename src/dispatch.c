@@ -16,28 +16,33 @@ static const char vector_names[] = "avx2 or avx512";
 #endif
 enum { TABLES = sizeof tables / sizeof *tables };
 
-static attree_status take(const attree__kernels **kernels, const attree__kernels *table)
+static attree_status by_name(const attree__kernels **kernels, const char *name)
 {
-    if (!attree__cpu_has((attree_isa)table->isa))
-        return attree__fail(ATTREE_ERROR_ISA, "isa is %s; this machine does not have it", table->name);
-    *kernels = table;
-    return ATTREE_OK;
+    for (int i = 0; i < TABLES; i++)
+        if (strcmp(name, tables[i]->name) == 0) {
+            *kernels = tables[i];
+            if (!attree__cpu_has((attree_isa)tables[i]->isa))
+                return attree__fail(ATTREE_ERROR_ISA, "ATTREE_ISA is %s; this machine does not have it", name);
+            return ATTREE_OK;
+        }
+    return attree__fail(ATTREE_ERROR_ISA, "ATTREE_ISA is \"%.32s\"; it must be scalar or, on this architecture, %s", name,
+                        vector_names);
 }
 
 attree_status attree__dispatch(const attree__kernels **kernels, int32_t isa)
 {
+    if (isa < ATTREE_ISA_AUTO || isa > ATTREE_ISA_NEON)
+        return attree__fail(ATTREE_ERROR_VALUE, "isa is %" PRId32 "; it must be an attree_isa, 0 to 4", isa);
     if (!attree__cpu_has(ATTREE_ISA_SCALAR))
         return attree__fail(ATTREE_ERROR_ISA, "this CPU has no FMA; attree needs it");
     const char *name = getenv("ATTREE_ISA");
-    if (isa == ATTREE_ISA_AUTO && name && *name) {
-        for (int i = 0; i < TABLES; i++)
-            if (strcmp(name, tables[i]->name) == 0)
-                return take(kernels, tables[i]);
-        return attree__fail(ATTREE_ERROR_ISA, "ATTREE_ISA is \"%.32s\"; it must be scalar or, on this architecture, %s", name,
-                            vector_names);
-    }
+    if (isa == ATTREE_ISA_AUTO && name && *name)
+        return by_name(kernels, name);
     for (int i = 0; i < TABLES; i++)
-        if (isa == ATTREE_ISA_AUTO ? attree__cpu_has((attree_isa)tables[i]->isa) : tables[i]->isa == isa)
-            return take(kernels, tables[i]);
-    return attree__fail(ATTREE_ERROR_ISA, "isa is %" PRId32 "; it must be an attree_isa that this architecture has", isa);
+        if ((isa == ATTREE_ISA_AUTO || isa == tables[i]->isa) && attree__cpu_has((attree_isa)tables[i]->isa)) {
+            *kernels = tables[i];
+            return ATTREE_OK;
+        }
+    static const char *const names[] = {"auto", "scalar", "avx2", "avx512", "neon"};
+    return attree__fail(ATTREE_ERROR_ISA, "isa is %s; this machine does not have it", names[isa]);
 }

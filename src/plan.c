@@ -127,7 +127,7 @@ static attree_status lay_out_workspace(attree_plan *plan)
     plan->scratch_offset = reserve(&total, plan->workers, (int64_t)scratch, &overflow);
     plan->workspace_bytes = total;
     if (overflow)
-        return attree__fail(ATTREE_ERROR_OVERFLOW, "the workspace overflows 64 bits; widths are %" PRId64 " and %" PRId64,
+        return attree__fail(ATTREE_ERROR_OVERFLOW, "the workspace overflows 64 bits; qk_width is %" PRId64 ", v_width %" PRId64,
                             p->qk_width, p->v_width);
     return ATTREE_OK;
 }

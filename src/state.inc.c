@@ -8,13 +8,21 @@ static real NAME(weight)(real t)
     return t < CUTOFF ? 0 : real_exp(t);
 }
 
+static attree_status NAME(check_pointer)(const char *name, const real *pointer)
+{
+    if (!pointer)
+        return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", name);
+    if ((uintptr_t)pointer % sizeof(real) != 0)
+        return attree__fail(ATTREE_ERROR_ALIGN, "%s is %p; it must be aligned to %zu bytes", name, (const void *)pointer,
+                            sizeof(real));
+    return ATTREE_OK;
+}
+
 static attree_status NAME(check_state)(const char *name, const real *state, int64_t v_width)
 {
-    if (!state)
-        return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", name);
-    if ((uintptr_t)state % sizeof(real) != 0)
-        return attree__fail(ATTREE_ERROR_ALIGN, "%s is %p; it must be aligned to %zu bytes", name, (const void *)state,
-                            sizeof(real));
+    const attree_status status = NAME(check_pointer)(name, state);
+    if (status != ATTREE_OK)
+        return status;
     if (attree_state_count(v_width) == 0)
         return attree__fail(ATTREE_ERROR_SHAPE, "v_width is %" PRId64 "; it must be at least 1 and fit memory", v_width);
     return ATTREE_OK;
@@ -36,8 +44,19 @@ static attree_status NAME(check_keys)(int64_t v_width, int64_t n, const real *sc
 {
     if (n < 0)
         return attree__fail(ATTREE_ERROR_SHAPE, "n is %" PRId64 "; it must be at least 0", n);
-    if (n > 0 && (!scores || !values))
-        return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", scores ? "values" : "scores");
+    if (n == 0)
+        return ATTREE_OK;
+    attree_status status = NAME(check_pointer)("scores", scores);
+    if (status == ATTREE_OK)
+        status = NAME(check_pointer)("values", values);
+    if (status != ATTREE_OK)
+        return status;
+    int64_t reach, bytes;
+    if (attree__mul_overflows(n - 1, value_stride, &reach) || attree__add_overflows(reach, v_width, &bytes) ||
+        attree__mul_overflows(reach, (int64_t)sizeof(real), &reach) ||
+        attree__mul_overflows(bytes, (int64_t)sizeof(real), &bytes) || (uint64_t)n > SIZE_MAX / sizeof(real))
+        return attree__fail(ATTREE_ERROR_OVERFLOW, "n is %" PRId64 " and value_stride %" PRId64 "; offsets overflow 64 bits",
+                            n, value_stride);
     for (int64_t j = 0; j < n; j++) {
         if (!isfinite(scores[j]))
             return attree__fail(ATTREE_ERROR_NONFINITE, "score %" PRId64 " is %g; it must be finite", j, (double)scores[j]);
@@ -128,11 +147,14 @@ attree_status NAME(attree_state_merge)(real *result, const real *left, const rea
 
 attree_status NAME(attree_state_finish)(const real *state, int64_t v_width, real *o, real *lse)
 {
-    const attree_status status = NAME(check_state)("state", state, v_width);
+    attree_status status = NAME(check_state)("state", state, v_width);
     if (status != ATTREE_OK)
         return status;
-    if (!o)
-        return attree__fail(ATTREE_ERROR_NULL, "o is NULL");
+    status = NAME(check_pointer)("o", o);
+    if (status == ATTREE_OK && lse)
+        status = NAME(check_pointer)("lse", lse);
+    if (status != ATTREE_OK)
+        return status;
     if (state[0] == -INFINITY)
         return attree__fail(ATTREE_ERROR_EMPTY, "the state is empty; it must hold at least one key");
     const attree__fpenv caller = attree__fpenv_enter();

@@ -238,14 +238,29 @@ static void run_tile(const context *c, int64_t n)
     finish_tile(c, &tile, chunk < 0 ? NULL : &states);
 }
 
-attree_status attree_run_worker(const attree_plan *plan, const attree_args *args, int32_t phase, int32_t worker,
-                                int32_t workers)
+/* What every entry point of a run needs. */
+static attree_status check_run(const attree_plan *plan, const attree_args *args)
 {
     if (!plan || !args)
         return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", plan ? "args" : "plan");
+    if (args->size != sizeof(attree_args))
+        return attree__fail(ATTREE_ERROR_SIZE, "args->size is %zu; this library knows %zu", args->size, sizeof(attree_args));
+    if (!args->workspace)
+        return attree__fail(ATTREE_ERROR_NULL, "workspace is NULL; it must point to %zu bytes", plan->workspace_bytes);
+    return ATTREE_OK;
+}
+
+attree_status attree_run_worker(const attree_plan *plan, const attree_args *args, int32_t phase, int32_t worker,
+                                int32_t workers)
+{
+    const attree_status status = check_run(plan, args);
+    if (status != ATTREE_OK)
+        return status;
     if (phase < 0 || phase >= attree_plan_phases(plan))
         return attree__fail(ATTREE_ERROR_VALUE, "phase is %" PRId32 "; it must be 0 to %" PRId32, phase,
                             attree_plan_phases(plan) - 1);
+    if (workers < 1)
+        return attree__fail(ATTREE_ERROR_VALUE, "workers is %" PRId32 "; it must be at least 1", workers);
     if (worker < 0 || worker >= workers)
         return attree__fail(ATTREE_ERROR_VALUE, "worker is %" PRId32 "; it must be 0 to %" PRId32, worker, workers - 1);
     if (worker >= plan->workers) /* more workers than the plan has room for: the others do its share */
@@ -270,16 +285,13 @@ attree_status attree_run_worker(const attree_plan *plan, const attree_args *args
 
 attree_status attree_run_begin(const attree_plan *plan, const attree_args *args)
 {
-    if (!plan || !args)
-        return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", plan ? "args" : "plan");
-    if (args->size != sizeof(attree_args))
-        return attree__fail(ATTREE_ERROR_SIZE, "args->size is %zu; this library knows %zu", args->size, sizeof(attree_args));
-    if (!args->workspace)
-        return attree__fail(ATTREE_ERROR_NULL, "workspace is NULL; it must point to %zu bytes", plan->workspace_bytes);
+    attree_status status = check_run(plan, args);
+    if (status != ATTREE_OK)
+        return status;
     if (args->workspace_bytes < plan->workspace_bytes)
         return attree__fail(ATTREE_ERROR_WORKSPACE, "workspace_bytes is %zu; it must be at least %zu", args->workspace_bytes,
                             plan->workspace_bytes);
-    const attree_status status = attree__problem_check(&plan->problem, args);
+    status = attree__problem_check(&plan->problem, args);
     if (status != ATTREE_OK)
         return status;
     attree__shared *const shared = shared_of(args);
@@ -291,8 +303,9 @@ attree_status attree_run_begin(const attree_plan *plan, const attree_args *args)
 
 attree_status attree_run_end(const attree_plan *plan, const attree_args *args)
 {
-    if (!plan || !args || !args->workspace)
-        return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", !plan ? "plan" : !args ? "args" : "workspace");
+    const attree_status status = check_run(plan, args);
+    if (status != ATTREE_OK)
+        return status;
     const int64_t row = atomic_load_explicit(&shared_of(args)->first_empty, memory_order_relaxed);
     if (row == INT64_MAX)
         return ATTREE_OK;

@@ -1,0 +1,27 @@
+/* Benchmarks: a case between samples of what the machine can do, and those samples alone. */
+#ifndef ATTREE_BENCH_CASE_RUNNER_H
+#define ATTREE_BENCH_CASE_RUNNER_H
+
+#include <benchmark/benchmark.h>
+
+#include <optional>
+
+#include "roofline.h"
+#include "workload.h"
+
+namespace bench {
+
+enum class Limit { read, fma };
+
+/* Times a workload. Each iteration is one run; counters: GFLOPs of visible pairs; GBs of K and V read once; of_peak and
+ * of_bandwidth, the fractions of Roofline's samples on the same number of threads; max_error. An error beyond the
+ * tolerance (by default the workload's) or a failing run is reported by SkipWithError. Returns whether all went well.
+ */
+bool run_case(benchmark::State &state, Workload &workload, Roofline &roofline, std::optional<double> tolerance);
+
+/* Times samples of a limit. Each iteration is one sample; counters: GFLOPs or GBs, the median. */
+void run_limit(benchmark::State &state, Roofline &roofline, Limit limit, int threads);
+
+} // namespace bench
+
+#endif // ATTREE_BENCH_CASE_RUNNER_H

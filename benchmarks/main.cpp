@@ -1,0 +1,212 @@
+/* attree_bench: registers what the command line asks for with Google Benchmark, and runs it. */
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attncase.h"
+#include "attree/attree.h"
+#include "case_runner.h"
+#include "machine.h"
+#include "options.h"
+#include "presets.h"
+#include "report.h"
+#include "roofline.h"
+#include "workload.h"
+
+namespace bench {
+
+namespace {
+
+using MakeWorkload = std::function<std::unique_ptr<Workload>()>;
+
+/* What benchmark functions share. Workloads can be large, so only the last one is kept: the library calls a function
+ * several times in a row. */
+class Session {
+  public:
+    explicit Session(const Options &options) : isa_(default_isa()), tolerance_(options.tolerance) {}
+
+    const std::string &isa() const { return isa_; }
+    bool failed() const { return failed_; }
+
+    void run(benchmark::State &state, const std::string &name, const MakeWorkload &make)
+    {
+        guard(state, [&] {
+            if (name != name_ || !workload_) {
+                workload_.reset();
+                workload_ = make();
+                name_ = name;
+            }
+            return run_case(state, *workload_, roofline(), tolerance_);
+        });
+    }
+
+    void run_limit_alone(benchmark::State &state, Limit limit, int threads)
+    {
+        guard(state, [&] {
+            run_limit(state, roofline(), limit, threads);
+            return true;
+        });
+    }
+
+  private:
+    template <class Function> void guard(benchmark::State &state, Function function)
+    {
+        try {
+            if (!function())
+                failed_ = true;
+        } catch (const std::exception &error) {
+            state.SkipWithError(error.what());
+            failed_ = true;
+        }
+    }
+
+    Roofline &roofline()
+    {
+        if (!roofline_)
+            roofline_ = std::make_unique<Roofline>(isa_);
+        return *roofline_;
+    }
+
+    std::string isa_;
+    std::optional<double> tolerance_;
+    std::unique_ptr<Roofline> roofline_;
+    std::string name_;
+    std::unique_ptr<Workload> workload_;
+    bool failed_ = false;
+};
+
+template <class Function> void add(const std::string &name, Function function)
+{
+    benchmark::RegisterBenchmark(name.c_str(), function)
+        ->MeasureProcessCPUTime()
+        ->UseRealTime()
+        ->Unit(benchmark::kMicrosecond);
+}
+
+void add_case(Session &session, const std::string &name, const MakeWorkload &make)
+{
+    add(name, [&session, name, make](benchmark::State &state) { session.run(state, name, make); });
+}
+
+void add_shape(Session &session, const Shape &shape)
+{
+    add_case(session, shape_name(shape), [shape] { return std::make_unique<Workload>(shape); });
+}
+
+void add_file(Session &session, const std::string &path)
+{
+    const auto input = std::make_shared<const AttnCase>(load_attncase(path));
+    for (const int threads : thread_counts())
+        add_case(session, "case/" + input->name + "/T" + std::to_string(threads),
+                 [input, threads] { return std::make_unique<Workload>(*input, threads); });
+}
+
+void add_limits(Session &session)
+{
+    constexpr std::pair<const char *, Limit> limits[] = {{"read", Limit::read}, {"fma_f32", Limit::fma}};
+    for (const auto &[name, limit] : limits)
+        for (const int threads : thread_counts())
+            add("roofline/" + std::string(name) + "/T" + std::to_string(threads),
+                [&session, limit = limit, threads](benchmark::State &state) {
+                    session.run_limit_alone(state, limit, threads);
+                });
+}
+
+void add_all(Session &session, const Options &options)
+{
+    for (const Shape &shape : options.shapes)
+        add_shape(session, shape);
+    for (const std::string &path : options.cases)
+        add_file(session, path);
+    if (!options.shapes.empty() || !options.cases.empty())
+        return;
+    add_limits(session);
+    for (const Shape &shape : options.short_set ? short_shapes() : default_shapes())
+        add_shape(session, shape);
+}
+
+/* Gives Google Benchmark its options; it keeps pointers into them. Returns false when one means nothing to it. */
+bool initialize_library(Options &options)
+{
+    if (options.short_set) // first, so that the user's own option wins
+        options.rest.insert(options.rest.begin() + 1, "--benchmark_min_time=0.2");
+    std::vector<char *> arguments;
+    for (std::string &argument : options.rest)
+        arguments.push_back(argument.data());
+    int count = static_cast<int>(arguments.size());
+    arguments.push_back(nullptr);
+    benchmark::Initialize(&count, arguments.data());
+    if (benchmark::ReportUnrecognizedArguments(count, arguments.data()))
+        return false;
+    std::string filter = benchmark::GetBenchmarkFilter();
+    if (!filter.empty() && filter.back() == '$') // the end of the plain name
+        benchmark::SetBenchmarkFilter(filter.insert(filter.size() - 1, name_suffix));
+    return true;
+}
+
+/* Whether the library was asked for a JSON file. */
+bool wants_json_file(const Options &options)
+{
+    bool file = false, json = true;
+    const std::string format = "--benchmark_out_format=";
+    for (const std::string &argument : options.rest) {
+        file = file || argument.rfind("--benchmark_out=", 0) == 0;
+        if (argument.rfind(format, 0) == 0)
+            json = argument.substr(format.size()) == "json";
+    }
+    return file && json;
+}
+
+/* Runs what was registered; returns whether there was anything. */
+bool run_all(const Options &options, const std::string &isa)
+{
+    TableReporter table(isa);
+    benchmark::BenchmarkReporter *const chosen = benchmark::CreateDefaultDisplayReporter();
+    PlainNameReporter plain(*chosen);
+    benchmark::JSONReporter json;
+    PlainNameReporter file(json);
+    const bool for_people = dynamic_cast<benchmark::ConsoleReporter *>(chosen) != nullptr;
+    benchmark::BenchmarkReporter *display = &plain;
+    if (for_people)
+        display = &table;
+    return benchmark::RunSpecifiedBenchmarks(display, wants_json_file(options) ? &file : nullptr) > 0;
+}
+
+int run(int argc, char **argv)
+{
+    Options options = parse_options(argc, argv);
+    if (options.help) {
+        std::fputs(help_text, stdout);
+        benchmark::PrintDefaultHelp();
+        return 0;
+    }
+    if (!initialize_library(options))
+        return 1;
+    Session session(options);
+    benchmark::AddCustomContext("attree_version", attree_version());
+    benchmark::AddCustomContext("attree_isa", session.isa());
+    add_all(session, options);
+    const bool ran = run_all(options, session.isa());
+    benchmark::Shutdown();
+    return ran && !session.failed() ? 0 : 1;
+}
+
+} // namespace
+
+} // namespace bench
+
+int main(int argc, char **argv)
+{
+    try {
+        return bench::run(argc, argv);
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "attree_bench: %s\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,88 @@
+/* Taking our options out of the command line. See options.h. */
+#include "options.h"
+
+#include <charconv>
+#include <stdexcept>
+
+namespace bench {
+
+const char help_text[] =
+    R"(attree_bench: speed and accuracy of attree, as fractions of what this machine can do
+
+attree_bench [--short | --shape NAME ... --case FILE ...] [--tolerance X] [Google Benchmark's options]
+
+  (none)         cases of real models on 1, 2, 4, ... threads, and the machine's limits
+  --short        a few of them, in well under a minute
+  --shape NAME   just this case; may be repeated. NAME is
+                 <decode|prefill>/<K,V type>/H<h>/G<g>/D<d>/Q<q>/K<k>/<full|causal>/T<threads>[/hot]
+                 H query heads, G key/value heads, D width, Q queries, K keys; types: f32. For example
+                 decode/f32/H32/G8/D128/Q1/K8192/full/T2
+                 Decode goes through copies of K and V that exceed the caches; with /hot it stays on one.
+  --case FILE    the tensors of an .attncase file, on 1, 2, 4, ... threads; may be repeated
+  --tolerance X  the largest absolute error that is in order. By default 2e-6 for f32 and 2e-3 for f16, times the
+                 largest output if that is more than 1
+  --help         this
+
+Counters: GFLOPs of the pairs of query and key that are visible, GBs of K and V read once, of_peak and of_bandwidth
+(fractions of the FMA peak and of the read bandwidth on the same number of threads, measured in turn with the case),
+max_error (absolute: against double precision on some rows, or against a file's expected output).
+The exit status is not 0 when anything fails or an error is too large.
+ATTREE_ISA=scalar|avx2|avx512 caps the instruction set of attree and of the peak.
+
+)";
+
+namespace {
+
+/* "--name VALUE" or "--name=VALUE", at argv[*n]; steps over the value. */
+bool take_value(int argc, char **argv, int *n, const std::string &name, std::string *value)
+{
+    const std::string argument = argv[*n];
+    if (argument == name) {
+        if (*n + 1 >= argc)
+            throw std::invalid_argument(name + " needs a value");
+        *value = argv[++*n];
+        return true;
+    }
+    if (argument.compare(0, name.size() + 1, name + "=") != 0)
+        return false;
+    *value = argument.substr(name.size() + 1);
+    return true;
+}
+
+double parse_tolerance(const std::string &text)
+{
+    double value = 0.0;
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || stop != text.data() + text.size() || !(value >= 0.0))
+        throw std::invalid_argument("--tolerance is \"" + text + "\"; it must be a number, at least 0");
+    return value;
+}
+
+} // namespace
+
+Options parse_options(int argc, char **argv)
+{
+    Options options;
+    options.rest.push_back(argc > 0 ? argv[0] : "attree_bench");
+    for (int n = 1; n < argc; n++) {
+        const std::string argument = argv[n];
+        std::string value;
+        if (take_value(argc, argv, &n, "--shape", &value))
+            options.shapes.push_back(parse_shape(value));
+        else if (take_value(argc, argv, &n, "--case", &value))
+            options.cases.push_back(value);
+        else if (take_value(argc, argv, &n, "--tolerance", &value))
+            options.tolerance = parse_tolerance(value);
+        else if (argument == "--short")
+            options.short_set = true;
+        else if (argument == "--help" || argument == "-h")
+            options.help = true;
+        else
+            options.rest.push_back(argument);
+    }
+    if (options.short_set && !(options.shapes.empty() && options.cases.empty()))
+        throw std::invalid_argument("--short is a set of its own; leave out --shape and --case");
+    return options;
+}
+
+} // namespace bench

@@ -1,0 +1,37 @@
+/* One attention problem with its tensors: what cases, the reference and baselines work on. */
+#ifndef ATTREE_BENCH_PROBLEM_H
+#define ATTREE_BENCH_PROBLEM_H
+
+#include <cstdint>
+
+#include "attree/attree.h"
+
+namespace bench {
+
+/* The descriptor has all strides written out. */
+struct Problem {
+    attree_desc desc{};
+    const float *q = nullptr, *k = nullptr, *v = nullptr;
+};
+
+/* Keys first <= j < end. */
+struct KeyRange {
+    std::int64_t first, end;
+};
+
+/* Strides of a dense [batch, heads, tokens, width] and of a dense [batch, tokens, heads, width]. */
+attree_strides heads_outside(std::int64_t heads, std::int64_t tokens, std::int64_t width);
+attree_strides heads_inside(std::int64_t heads, std::int64_t tokens, std::int64_t width);
+
+/* The keys that a query may see. */
+KeyRange visible_keys(const attree_desc &desc, std::int64_t query);
+
+/* Floating-point operations of both products, 2 (D + E) for each visible pair of a query and a key. */
+double operation_count(const attree_desc &desc);
+
+/* Bytes of K and V, each read once. */
+double kv_bytes(const attree_desc &desc);
+
+} // namespace bench
+
+#endif // ATTREE_BENCH_PROBLEM_H

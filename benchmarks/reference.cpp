@@ -1,0 +1,104 @@
+/* The wide reference. See reference.h. */
+#include "reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace bench {
+
+namespace {
+
+std::int64_t offset(const attree_strides &s, std::int64_t batch, std::int64_t head, std::int64_t token)
+{
+    return batch * s.batch + head * s.head + token * s.token;
+}
+
+double default_scale(const attree_desc &desc)
+{
+    return desc.qk_width > 0 ? 1.0 / std::sqrt(static_cast<double>(desc.qk_width)) : 1.0;
+}
+
+std::vector<double> scores(const Problem &problem, const Row &row, KeyRange keys)
+{
+    const attree_desc &desc = problem.desc;
+    const std::int64_t group = row.head / (desc.q_heads / desc.kv_heads);
+    const double scale = desc.flags & ATTREE_USE_SCALE ? static_cast<double>(desc.scale) : default_scale(desc);
+    const float *const q = problem.q + offset(desc.q, row.batch, row.head, row.query);
+    std::vector<double> s;
+    for (std::int64_t j = keys.first; j < keys.end; j++) {
+        const float *const k = problem.k + offset(desc.k, row.batch, group, j);
+        double sum = 0.0;
+        for (std::int64_t c = 0; c < desc.qk_width; c++)
+            sum += static_cast<double>(q[c * desc.q.width]) * static_cast<double>(k[c * desc.k.width]);
+        s.push_back(sum * scale);
+    }
+    return s;
+}
+
+/* Fills in row.o: softmax of the scores, then the weighted sum of the values. Zero where nothing is visible. */
+void attend(const Problem &problem, Row &row)
+{
+    const attree_desc &desc = problem.desc;
+    const KeyRange keys = visible_keys(desc, row.query);
+    const std::vector<double> s = scores(problem, row, keys);
+    const std::int64_t group = row.head / (desc.q_heads / desc.kv_heads);
+    row.o.assign(static_cast<std::size_t>(desc.v_width), 0.0);
+    if (s.empty())
+        return;
+    const double highest = *std::max_element(s.begin(), s.end());
+    double total = 0.0;
+    for (std::size_t j = 0; j < s.size(); j++) {
+        const double weight = std::exp(s[j] - highest);
+        const float *v = problem.v + offset(desc.v, row.batch, group, keys.first + static_cast<std::int64_t>(j));
+        total += weight;
+        for (double &sum : row.o) {
+            sum += weight * static_cast<double>(*v);
+            v += desc.v.width;
+        }
+    }
+    for (double &sum : row.o)
+        sum /= total;
+}
+
+double distance(double a, double b)
+{
+    if (std::isnan(a) || std::isnan(b))
+        return std::isnan(a) && std::isnan(b) ? 0.0 : std::numeric_limits<double>::infinity();
+    return a == b ? 0.0 : std::abs(a - b); // equal infinities are equal
+}
+
+} // namespace
+
+std::vector<Row> reference_rows(const Problem &problem, std::int64_t most)
+{
+    const attree_desc &desc = problem.desc;
+    const std::int64_t all = desc.batch * desc.q_heads * desc.q_len, count = std::min(all, most);
+    std::vector<Row> rows(static_cast<std::size_t>(count));
+    for (std::int64_t n = 0; n < count; n++) {
+        const std::int64_t id = count > 1 ? n * (all - 1) / (count - 1) : 0;
+        Row &row = rows[static_cast<std::size_t>(n)];
+        row.query = id % desc.q_len;
+        row.head = id / desc.q_len % desc.q_heads;
+        row.batch = id / desc.q_len / desc.q_heads;
+    }
+#pragma omp parallel for schedule(dynamic, 1)
+    for (std::int64_t n = 0; n < count; n++)
+        attend(problem, rows[static_cast<std::size_t>(n)]);
+    return rows;
+}
+
+double max_error(const attree_desc &desc, const float *o, const std::vector<Row> &rows)
+{
+    double largest = 0.0;
+    for (const Row &row : rows) {
+        const float *computed = o + offset(desc.o, row.batch, row.head, row.query);
+        for (const double expected : row.o) {
+            largest = std::max(largest, distance(static_cast<double>(*computed), expected));
+            computed += desc.o.width;
+        }
+    }
+    return largest;
+}
+
+} // namespace bench

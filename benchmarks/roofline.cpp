@@ -1,0 +1,116 @@
+/* Calibrations. See roofline.h.
+ *
+ * Threads take chunks of work until there are none: like attree's tasks, so that a thread that is held up costs both
+ * the same. They are OpenMP threads because attree's are: a second pool would compete with the first for the
+ * processors. */
+#include "roofline.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "timing.h"
+
+namespace bench {
+
+namespace {
+
+constexpr double sample_seconds = 0.010;
+
+/* Chunks take some 30 us, 0.3 % of a sample: what a thread that has none may wait for at the end. */
+constexpr std::int64_t chunk_bytes = std::int64_t{512} << 10;
+constexpr std::int64_t chunk_steps = 16384;
+
+/* Four times the caches: what is left of the last pass through the buffer is a small part even where caches do not
+ * replace the oldest first. */
+constexpr std::int64_t caches_exceeded = 4;
+
+/* Runs work(0) ... work(count - 1) and returns the seconds. */
+template <class Work> double time_chunks(int threads, std::int64_t count, Work work)
+{
+    const Clock::time_point start = Clock::now();
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+    for (std::int64_t n = 0; n < count; n++)
+        work(n);
+    return seconds_since(start);
+}
+
+/* Chunks for a sample at `rate` units per second: at least one for each thread, at most a second's worth of surprise.
+ */
+std::int64_t sample_chunks(double rate, double chunk_units, int threads)
+{
+    const double chunks = std::clamp(rate * sample_seconds / chunk_units, 1.0, 1e6);
+    return std::max<std::int64_t>(threads, std::llround(chunks));
+}
+
+} // namespace
+
+Roofline::Roofline(const std::string &isa) : fma_(fma_kernel(isa))
+{
+    static_assert(chunk_bytes % read_granule == 0);
+    buffer_chunks_ = caches_exceeded * last_level_cache_bytes() / chunk_bytes + 1;
+    buffer_ = Buffer(static_cast<std::size_t>(buffer_chunks_ * chunk_bytes));
+    char *const data = buffer_.as<char>();
+    (void)time_chunks(processor_count(), buffer_chunks_,
+                      [data](std::int64_t n) { std::memset(data + n * chunk_bytes, 1, chunk_bytes); });
+}
+
+double Roofline::read_once(int threads, const ReadKernel &kernel, std::int64_t chunks)
+{
+    const char *const data = buffer_.as<char>();
+    const std::int64_t first = next_chunk_, all = buffer_chunks_;
+    next_chunk_ = (first + chunks) % all;
+    const double seconds = time_chunks(threads, chunks, [=](std::int64_t n) {
+        kernel.read(data + (first + n) % all * chunk_bytes, chunk_bytes, kernel.ahead);
+    });
+    return static_cast<double>(chunks * chunk_bytes) / seconds;
+}
+
+double Roofline::multiply_once(int threads, std::int64_t chunks)
+{
+    const FmaKernel kernel = fma_;
+    const double seconds = time_chunks(threads, chunks, [kernel](std::int64_t) { kernel.run(chunk_steps); });
+    return static_cast<double>(chunks * chunk_steps * kernel.operations_each) / seconds;
+}
+
+/* Tries every way to read a few times in turn, and takes the one with the best median. */
+Roofline::Tuned &Roofline::tuned(int threads)
+{
+    Tuned &tuned = tuned_[threads];
+    if (tuned.read.read)
+        return tuned;
+    constexpr int rounds = 5;
+    constexpr std::int64_t chunks_each = 64; // per thread: 32 MiB, 2 to 4 ms
+    const std::vector<ReadKernel> kernels = read_kernels();
+    std::vector<std::vector<double>> rates(kernels.size());
+    for (int round = 0; round < rounds; round++)
+        for (std::size_t n = 0; n < kernels.size(); n++)
+            rates[n].push_back(read_once(threads, kernels[n], chunks_each * threads));
+    for (std::size_t n = 0; n < kernels.size(); n++) {
+        if (median(rates[n]) > tuned.read_rate) {
+            tuned.read_rate = median(rates[n]);
+            tuned.read = kernels[n];
+        }
+    }
+    for (int round = 0; round < rounds; round++)
+        tuned.fma_rate = multiply_once(threads, 32 * threads);
+    return tuned;
+}
+
+double Roofline::sample_read(int threads)
+{
+    Tuned &t = tuned(threads);
+    t.read_rate = read_once(threads, t.read, sample_chunks(t.read_rate, static_cast<double>(chunk_bytes), threads));
+    return t.read_rate;
+}
+
+double Roofline::sample_fma(int threads)
+{
+    Tuned &t = tuned(threads);
+    const double chunk_operations = static_cast<double>(chunk_steps * fma_.operations_each);
+    t.fma_rate = multiply_once(threads, sample_chunks(t.fma_rate, chunk_operations, threads));
+    return t.fma_rate;
+}
+
+} // namespace bench

@@ -1,0 +1,43 @@
+/* What the machine can do at most, measured in short samples so that cases can be measured in between:
+ * bytes read from memory, and f32 multiply-adds in registers, both on a number of threads. */
+#ifndef ATTREE_BENCH_ROOFLINE_H
+#define ATTREE_BENCH_ROOFLINE_H
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "machine.h"
+#include "roofline_kernels.h"
+
+namespace bench {
+
+class Roofline {
+  public:
+    /* For the instruction set that attree calls by this name. */
+    explicit Roofline(const std::string &isa);
+
+    /* One sample of about ten milliseconds. The first for a number of threads takes longer: it looks for the fastest
+     * way to read, and waits for the clock to settle. */
+    double sample_read(int threads); // bytes per second
+    double sample_fma(int threads);  // operations per second
+
+  private:
+    struct Tuned {
+        ReadKernel read{};
+        double read_rate = 0.0, fma_rate = 0.0; // of the last sample; they size the next
+    };
+
+    Tuned &tuned(int threads);
+    double read_once(int threads, const ReadKernel &kernel, std::int64_t chunks);
+    double multiply_once(int threads, std::int64_t chunks);
+
+    FmaKernel fma_;
+    Buffer buffer_; // many times the caches; each sample goes on where the last one stopped
+    std::int64_t buffer_chunks_ = 0, next_chunk_ = 0;
+    std::map<int, Tuned> tuned_; // by number of threads
+};
+
+} // namespace bench
+
+#endif // ATTREE_BENCH_ROOFLINE_H

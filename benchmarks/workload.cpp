@@ -1,0 +1,210 @@
+/* Setting up what is measured. See workload.h. */
+#include "workload.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+
+namespace bench {
+
+namespace {
+
+constexpr std::int64_t checked_rows = 8;
+
+/* Copies of K and V exceed the caches this many times, so that none of a copy is left when its turn comes again, even
+ * in caches that do not replace the oldest first. */
+constexpr double caches_exceeded = 4.0;
+
+void require(attree_status status, const char *what)
+{
+    if (status != ATTREE_OK)
+        throw std::runtime_error(std::string(what) + ": " + attree_status_name(status) + ", " + attree_last_error());
+}
+
+/* The n-th number of a sequence of 64 random bits: the SplitMix64 generator of Steele, Lea and Flood, 2014. */
+std::uint64_t random_bits(std::uint64_t seed, std::uint64_t n)
+{
+    std::uint64_t z = seed + (n + 1) * 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* Mean 0, variance 1: the sum of four uniform numbers of 16 bits, which has mean 2 and variance 4/12. */
+float random_normal(std::uint64_t seed, std::uint64_t n)
+{
+    const std::uint64_t bits = random_bits(seed, n);
+    const std::uint64_t sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
+    return (static_cast<float>(sum) * 0x1p-16f - 2.0f) * 1.7320508f;
+}
+
+Buffer random_floats(std::int64_t count, std::uint64_t seed)
+{
+    Buffer buffer(static_cast<std::size_t>(count) * sizeof(float));
+    float *const numbers = buffer.as<float>();
+#pragma omp parallel for schedule(static)
+    for (std::int64_t n = 0; n < count; n++)
+        numbers[n] = random_normal(seed, static_cast<std::uint64_t>(n));
+    return buffer;
+}
+
+Buffer copy_floats(const float *from, std::int64_t count)
+{
+    Buffer buffer(static_cast<std::size_t>(count) * sizeof(float));
+    float *const numbers = buffer.as<float>();
+#pragma omp parallel for schedule(static)
+    for (std::int64_t n = 0; n < count; n++)
+        numbers[n] = from[n];
+    return buffer;
+}
+
+attree_desc describe(const Shape &shape)
+{
+    attree_desc desc{};
+    desc.size = sizeof desc;
+    desc.batch = 1;
+    desc.q_heads = shape.q_heads;
+    desc.kv_heads = shape.kv_heads;
+    desc.q_len = shape.queries;
+    desc.kv_len = shape.keys;
+    desc.qk_width = shape.width;
+    desc.v_width = shape.width;
+    desc.q = desc.o = heads_outside(shape.q_heads, shape.queries, shape.width);
+    desc.k = desc.v = heads_outside(shape.kv_heads, shape.keys, shape.width);
+    desc.flags = shape.causal ? ATTREE_CAUSAL : 0;
+    desc.threads = shape.threads;
+    return desc;
+}
+
+std::int64_t count_copies(const Shape &shape, const attree_desc &desc)
+{
+    if (shape.phase != Phase::decode || shape.hot)
+        return 1;
+    const double wanted = caches_exceeded * static_cast<double>(last_level_cache_bytes());
+    return std::max<std::int64_t>(1, std::llround(std::ceil(wanted / kv_bytes(desc))));
+}
+
+/* Q, O and all copies must fit three quarters of the memory. Dimensions are below 2^31, so a product of three of them
+ * may overflow, but not their sum of doubles. */
+void require_memory(const Shape &shape)
+{
+    const double width = static_cast<double>(shape.width);
+    const double q = width * static_cast<double>(shape.q_heads) * static_cast<double>(shape.queries);
+    const double k = width * static_cast<double>(shape.kv_heads) * static_cast<double>(shape.keys);
+    const double bytes = (2.0 * q + 2.0 * k) * sizeof(float);
+    if (bytes > 0.75 * static_cast<double>(memory_bytes()))
+        throw std::runtime_error("the tensors need " + std::to_string(std::llround(std::ceil(bytes * 0x1p-30))) +
+                                 " GiB, more than this machine should give");
+}
+
+std::vector<Row> rows_of(const AttnCase &input)
+{
+    const attree_desc &desc = input.desc;
+    std::vector<Row> rows;
+    for (std::int64_t b = 0; b < desc.batch; b++)
+        for (std::int64_t h = 0; h < desc.q_heads; h++)
+            for (std::int64_t i = 0; i < desc.q_len; i++) {
+                const std::int64_t at = b * desc.o.batch + h * desc.o.head + i * desc.o.token;
+                const auto first = input.y.begin() + at;
+                rows.push_back({b, h, i, std::vector<double>(first, first + desc.v_width)});
+            }
+    return rows;
+}
+
+/* "kernel NAME, ..." */
+std::string kernel_name(const std::string &description)
+{
+    const std::string before = "kernel ";
+    const std::size_t end = description.find(',');
+    if (description.compare(0, before.size(), before) != 0 || end == std::string::npos)
+        throw std::runtime_error("attree describes its plan in a way that is not understood: " + description);
+    return description.substr(before.size(), end - before.size());
+}
+
+} // namespace
+
+/* Makes the plan and everything that depends on it. */
+void Workload::plan()
+{
+    attree_plan *made = nullptr;
+    require(attree_plan_create(&made, &problem_.desc), "attree_plan_create");
+    plan_.reset(made);
+    char text[512];
+    require(attree_plan_describe(made, text, sizeof text), "attree_plan_describe");
+    description_ = text;
+    workspace_ = Buffer(attree_plan_workspace(made));
+}
+
+Workload::Workload(const Shape &shape)
+{
+    require_memory(shape);
+    problem_.desc = describe(shape);
+    plan();
+    const std::int64_t q_count = shape.q_heads * shape.queries * shape.width;
+    const std::int64_t kv_count = shape.kv_heads * shape.keys * shape.width;
+    q_ = random_floats(q_count, 1);
+    o_ = Buffer(static_cast<std::size_t>(q_count) * sizeof(float));
+    k_.push_back(random_floats(kv_count, 2));
+    v_.push_back(random_floats(kv_count, 3));
+    problem_.q = q_.as<float>();
+    problem_.k = k_[0].as<float>();
+    problem_.v = v_[0].as<float>();
+    streams_ = shape.phase == Phase::decode && !shape.hot;
+    for (std::int64_t copies = count_copies(shape, problem_.desc); copies > 1; copies--) {
+        k_.push_back(copy_floats(problem_.k, kv_count));
+        v_.push_back(copy_floats(problem_.v, kv_count));
+    }
+    expected_ = reference_rows(problem_, checked_rows);
+}
+
+Workload::Workload(const AttnCase &input, int threads) : half_(input.half)
+{
+    problem_.desc = input.desc;
+    problem_.desc.threads = threads;
+    plan();
+    q_ = copy_floats(input.q.data(), static_cast<std::int64_t>(input.q.size()));
+    k_.push_back(copy_floats(input.k.data(), static_cast<std::int64_t>(input.k.size())));
+    v_.push_back(copy_floats(input.v.data(), static_cast<std::int64_t>(input.v.size())));
+    o_ = Buffer(input.y.size() * sizeof(float));
+    problem_.q = q_.as<float>();
+    problem_.k = k_[0].as<float>();
+    problem_.v = v_[0].as<float>();
+    expected_ = rows_of(input);
+}
+
+attree_status Workload::run()
+{
+    attree_args args{};
+    args.size = sizeof args;
+    args.q = problem_.q;
+    args.k = k_[next_copy_].as<float>();
+    args.v = v_[next_copy_].as<float>();
+    args.o = o_.as<float>();
+    args.workspace = workspace_.as<void>();
+    args.workspace_bytes = attree_plan_workspace(plan_.get());
+    next_copy_ = next_copy_ + 1 < k_.size() ? next_copy_ + 1 : 0;
+    return attree_run(plan_.get(), &args);
+}
+
+double Workload::error() const { return max_error(problem_.desc, o_.as<float>(), expected_); }
+
+/* In f32 an output of size 1 is a few ulp, some 2^-24 each, from the exact one; an f16 one was rounded to 2^-11 at
+ * best. */
+double Workload::default_tolerance() const
+{
+    double largest = 1.0;
+    for (const Row &row : expected_)
+        for (const double number : row.o)
+            if (std::isfinite(number))
+                largest = std::max(largest, std::abs(number));
+    return (half_ ? 2e-3 : 2e-6) * largest;
+}
+
+std::string default_isa()
+{
+    Shape shape;
+    return kernel_name(Workload(shape).description());
+}
+
+} // namespace bench

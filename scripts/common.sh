@@ -1,0 +1,43 @@
+# shellcheck shell=bash
+# What the scripts in this folder share. Sourced, not run.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# Prints the comment at the top of the script: its help.
+usage() {
+    sed -n '2,/^[^#]/s/^#\( \|$\)//p' "$0"
+}
+
+say() {
+    printf '%s\n' "$*"
+}
+
+fail() {
+    printf '%s: %s\n' "${0##*/}" "$*" >&2
+    exit 1
+}
+
+# quietly COMMAND...: shows what the command printed only if it fails, and then stops the script.
+quietly() {
+    local log
+    log=$(mktemp)
+    if "$@" >"$log" 2>&1; then
+        rm -f "$log"
+    else
+        cat "$log" >&2
+        rm -f "$log"
+        fail "failed: $*"
+    fi
+}
+
+# build NAME CMAKE_ARGUMENT...: configures build/NAME, with Ninja when present, and builds it.
+build() {
+    local dir=$root/build/$1 generator=()
+    say "Building build/$1 ..."
+    shift
+    if [[ ! -f $dir/CMakeCache.txt ]] && command -v ninja >/dev/null; then
+        generator=(-G Ninja)
+    fi
+    quietly cmake -S "$root" -B "$dir" "${generator[@]}" "$@"
+    quietly cmake --build "$dir" --parallel "$(nproc)"
+}

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Usage: scripts/test.sh [--preset NAME] [--isa NAME] [ARGUMENT...]
+#
+# Installs what is missing, builds a preset and runs its tests.
+#
+#   --preset NAME   release (default), debug, asan or tsan; built in build/NAME
+#   --isa NAME      the kernels that the library chooses: scalar, avx2 or avx512; default: the widest of this machine
+#   ARGUMENT...     given to ctest, for example -R state or --verbose; after -- anything is
+#   --help          this text
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+preset=release
+arguments=()
+while (($#)); do
+    case $1 in
+    --preset | --isa)
+        (($# > 1)) || fail "$1 needs a name; see --help"
+        if [[ $1 == --preset ]]; then preset=$2; else export ATTREE_ISA=$2; fi
+        shift
+        ;;
+    --help | -h) usage && exit ;;
+    --) arguments+=("${@:2}") && break ;;
+    *) arguments+=("$1") ;;
+    esac
+    shift
+done
+case ${ATTREE_ISA:-scalar} in
+scalar | avx2 | avx512) ;;
+*) fail "the instruction set is $ATTREE_ISA; it must be scalar, avx2 or avx512" ;;
+esac
+
+"$root/scripts/setup.sh"
+build "$preset" --preset "$preset"
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+exec ctest --test-dir "$root/build/$preset" --output-on-failure --no-tests=error "${arguments[@]}"

@@ -134,8 +134,6 @@ void add_all(Session &session, const Options &options)
 /* Gives Google Benchmark its options; it keeps pointers into them. Returns false when one means nothing to it. */
 bool initialize_library(Options &options)
 {
-    if (options.short_set) // first, so that the user's own option wins
-        options.rest.insert(options.rest.begin() + 1, "--benchmark_min_time=0.2");
     std::vector<char *> arguments;
     for (std::string &argument : options.rest)
         arguments.push_back(argument.data());

@@ -64,7 +64,7 @@ bool is_ratio(const Run &run)
 std::string format_time(const Run &run)
 {
     if (is_ratio(run))
-        return format("%9.1f%%", run.GetAdjustedRealTime() * 100.0);
+        return format("%9.1f%%", run.real_accumulated_time * 100.0);
     const double seconds = run.GetAdjustedRealTime() / benchmark::GetTimeUnitMultiplier(run.time_unit);
     if (seconds < 1e-3)
         return format("%7.2f us", seconds * 1e6);

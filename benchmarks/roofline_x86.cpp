@@ -94,8 +94,9 @@ __attribute__((target("fma"))) void multiply_scalar(std::int64_t steps)
     for (std::int64_t step = 0; step < steps; step++) {
 #pragma GCC unroll 12
         for (int n = 0; n < accumulators; n++) {
-            sum[n] = __builtin_fmaf(sum[n], factor, addend);
-            __asm__ volatile("" : "+x"(sum[n]));
+            float next = __builtin_fmaf(sum[n], factor, addend);
+            __asm__ volatile("" : "+x"(next));
+            sum[n] = next;
         }
     }
 }

@@ -28,10 +28,7 @@ static float score(const float *q, const attree__rows *k, int64_t j, int64_t qk_
 }
 
 /* exp(t) for t <= 0, exactly zero where the result would be subnormal. NaN stays NaN. */
-static float weight(float t)
-{
-    return t < ATTREE__CUTOFF ? 0.0f : attree__expf(t);
-}
+static float weight(float t) { return t < ATTREE__CUTOFF ? 0.0f : attree__expf(t); }
 
 /* Step 4: sixteen partial sums, then halves onto halves. Hidden keys have weight +0, which changes no partial sum. */
 static float lane_sum(const float *p, int64_t keys)
@@ -45,28 +42,29 @@ static float lane_sum(const float *p, int64_t keys)
     return lane[0];
 }
 
-/* Steps 3 to 5 for one row: from scores s[first] ... s[end - 1] to the state (*m, *l, u). A score of -inf hides its key. */
-static void fold_scores(const float *s, const int32_t range[2], const attree__rows *v, int64_t v_width, float *m, float *l,
-                        float *u)
+/* Steps 3 to 5 for row r, from its scores of the keys it sees. A score of -inf hides its key. */
+static void fold_scores(const attree__fold *f, int64_t r, const float *s)
 {
-    *m = -INFINITY;
-    for (int32_t j = range[0]; j < range[1]; j++)
-        if (s[j] > *m)
-            *m = s[j];
+    const int32_t first = f->first[r], end = f->end[r];
+    float m = -INFINITY;
+    for (int32_t j = first; j < end; j++)
+        if (s[j] > m)
+            m = s[j];
 
     float p[ATTREE__BLOCK] = {0.0f};
-    for (int64_t e = 0; e < v_width; e++)
+    float *const u = f->out.u + r * f->out.u_stride;
+    for (int64_t e = 0; e < f->v_width; e++)
         u[e] = 0.0f;
-    for (int32_t j = range[0]; j < range[1]; j++) {
+    for (int32_t j = first; j < end; j++) {
         if (s[j] == -INFINITY)
             continue;
-        p[j] = weight(s[j] - *m);
-        for (int64_t e = 0; e < v_width; e++)
-            u[e] = fmaf(p[j], attree__load(v->data, v->type, j * v->token + e * v->width), u[e]);
+        p[j] = weight(s[j] - m);
+        for (int64_t e = 0; e < f->v_width; e++)
+            u[e] = fmaf(p[j], attree__load(f->v.data, f->v.type, j * f->v.token + e * f->v.width), u[e]);
     }
-    *l = lane_sum(p, ATTREE__BLOCK);
-    if (isnan(*l)) /* some score was NaN or +inf: mark the row so that combining keeps it so */
-        *m = INFINITY;
+    const float l = lane_sum(p, ATTREE__BLOCK);
+    f->out.l[r] = l;
+    f->out.m[r] = isnan(l) ? INFINITY : m; /* some score was NaN or +inf: mark the row so that combining keeps it so */
 }
 
 static void fold(const attree__fold *f)
@@ -75,8 +73,7 @@ static void fold(const attree__fold *f)
         float s[ATTREE__BLOCK];
         for (int32_t j = f->first[r]; j < f->end[r]; j++)
             s[j] = score(f->q + r * f->qk_width, &f->k, j, f->qk_width, f->scale);
-        const int32_t range[2] = {f->first[r], f->end[r]};
-        fold_scores(s, range, &f->v, f->v_width, f->out.m + r, f->out.l + r, f->out.u + r * f->out.u_stride);
+        fold_scores(f, r, s);
     }
 }
 
@@ -105,10 +102,7 @@ static void divide(void *o, int32_t type, const float *u, float l, int64_t v_wid
         attree__store(o, type, e, attree__canonical(u[e] / l));
 }
 
-float attree__contract_lse(float m, float l)
-{
-    return attree__canonical(m + attree__logf(l));
-}
+float attree__contract_lse(float m, float l) { return attree__canonical(m + attree__logf(l)); }
 
 static int64_t scratch_floats(int64_t qk_width, int64_t v_width, int64_t rows)
 {

@@ -9,10 +9,7 @@
 #include "kernel.h"
 
 /* Any NaN as the one NaN that results may hold (0x7fc00000): machines differ in the NaN that an operation makes. */
-static inline float attree__canonical(float x)
-{
-    return isnan(x) ? NAN : x;
-}
+static inline float attree__canonical(float x) { return isnan(x) ? NAN : x; }
 
 /* Step 7: m + log(l). */
 float attree__contract_lse(float m, float l);

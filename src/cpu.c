@@ -18,15 +18,12 @@ bool attree__cpu_has(attree_isa isa)
     const bool avx2 = scalar && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
     switch (isa) {
     case ATTREE_ISA_AUTO:
-    case ATTREE_ISA_SCALAR:
-        return scalar;
-    case ATTREE_ISA_AVX2:
-        return avx2;
+    case ATTREE_ISA_SCALAR: return scalar;
+    case ATTREE_ISA_AVX2: return avx2;
     case ATTREE_ISA_AVX512:
         return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    default:
-        return false;
+    default: return false;
     }
 }
 

@@ -38,8 +38,8 @@ static attree_status check_dimensions(const attree_desc *desc)
         const char *name;
         int64_t value, least;
     } dimensions[] = {
-        {"batch", desc->batch, 0},         {"q_heads", desc->q_heads, 1}, {"kv_heads", desc->kv_heads, 1},
-        {"q_len", desc->q_len, 0},         {"kv_len", desc->kv_len, 0},   {"qk_width", desc->qk_width, 0},
+        {"batch", desc->batch, 0},     {"q_heads", desc->q_heads, 1}, {"kv_heads", desc->kv_heads, 1},
+        {"q_len", desc->q_len, 0},     {"kv_len", desc->kv_len, 0},   {"qk_width", desc->qk_width, 0},
         {"v_width", desc->v_width, 1},
     };
     for (size_t i = 0; i < sizeof dimensions / sizeof *dimensions; i++) {
@@ -129,11 +129,15 @@ static attree_status resolve_tensor(const tensor *t)
             return attree__fail(ATTREE_ERROR_OVERFLOW, "a stride of %s is INT64_MIN; offsets would overflow 64 bits",
                                 t->name);
     if (!measure_span(t->span, stride, t->size, t->type))
-        return attree__fail(ATTREE_ERROR_OVERFLOW, "an offset in %s overflows 64 bits; strides are %" PRId64 ", %" PRId64
-                            ", %" PRId64 ", %" PRId64, t->name, stride[0], stride[1], stride[2], stride[3]);
+        return attree__fail(ATTREE_ERROR_OVERFLOW,
+                            "an offset in %s overflows 64 bits; strides are %" PRId64 ", %" PRId64 ", %" PRId64
+                            ", %" PRId64,
+                            t->name, stride[0], stride[1], stride[2], stride[3]);
     if (t->output && !elements_are_distinct(stride, t->size))
-        return attree__fail(ATTREE_ERROR_STRIDE, "strides of %s are %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
-                            "; they must keep its elements apart", t->name, stride[0], stride[1], stride[2], stride[3]);
+        return attree__fail(ATTREE_ERROR_STRIDE,
+                            "strides of %s are %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
+                            "; they must keep its elements apart",
+                            t->name, stride[0], stride[1], stride[2], stride[3]);
     return ATTREE_OK;
 }
 
@@ -182,7 +186,8 @@ static attree_status resolve_options(attree__problem *p, const attree_desc *desc
     p->q_offset = p->kv_len - p->q_len;
     if (desc->flags & ATTREE_USE_Q_OFFSET) {
         if (desc->q_offset < -LIMIT || desc->q_offset > LIMIT)
-            return attree__fail(ATTREE_ERROR_OVERFLOW, "q_offset is %" PRId64 "; it must be within +-2^62", desc->q_offset);
+            return attree__fail(ATTREE_ERROR_OVERFLOW, "q_offset is %" PRId64 "; it must be within +-2^62",
+                                desc->q_offset);
         p->q_offset = desc->q_offset;
     }
 
@@ -200,12 +205,14 @@ attree_status attree__problem_init(attree__problem *problem, const attree_desc *
     if (!desc)
         return attree__fail(ATTREE_ERROR_NULL, "desc is NULL; it must point to an attree_desc");
     if (desc->size != sizeof(attree_desc))
-        return attree__fail(ATTREE_ERROR_SIZE, "desc->size is %zu; this library knows %zu", desc->size, sizeof(attree_desc));
+        return attree__fail(ATTREE_ERROR_SIZE, "desc->size is %zu; this library knows %zu", desc->size,
+                            sizeof(attree_desc));
     attree_status status = check_dimensions(desc);
     const struct {
         const char *name;
         int32_t type;
-    } types[] = {{"q_type", desc->q_type}, {"k_type", desc->k_type}, {"v_type", desc->v_type}, {"o_type", desc->o_type}};
+    } types[] = {
+        {"q_type", desc->q_type}, {"k_type", desc->k_type}, {"v_type", desc->v_type}, {"o_type", desc->o_type}};
     for (int i = 0; i < 4 && status == ATTREE_OK; i++)
         status = check_type(types[i].name, types[i].type);
     if (status != ATTREE_OK)
@@ -265,8 +272,8 @@ attree_status attree__problem_check(const attree__problem *p, const attree_args 
             return attree__fail(ATTREE_ERROR_NULL, "%s is NULL; it must point to %" PRId64 " bytes", t->name,
                                 t->span.high - t->span.low);
         if ((uintptr_t)t->pointer % (uintptr_t)t->alignment != 0)
-            return attree__fail(ATTREE_ERROR_ALIGN, "%s is %p; it must be aligned to %" PRId64 " bytes", t->name, t->pointer,
-                                t->alignment);
+            return attree__fail(ATTREE_ERROR_ALIGN, "%s is %p; it must be aligned to %" PRId64 " bytes", t->name,
+                                t->pointer, t->alignment);
     }
     for (int i = 0; i < count; i++)
         for (int j = 0; j < i; j++)

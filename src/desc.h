@@ -15,7 +15,7 @@ typedef struct attree__span {
 } attree__span;
 
 typedef struct attree__problem {
-    int64_t batch, q_heads, kv_heads, group; /* B, H, G, H / G */
+    int64_t batch, q_heads, kv_heads, group;  /* B, H, G, H / G */
     int64_t q_len, kv_len, qk_width, v_width; /* Q, K, D, E */
     attree_strides q, k, v, o, lse;
     int32_t q_type, k_type, v_type, o_type;

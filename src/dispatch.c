@@ -14,7 +14,7 @@ static const char vector_names[] = "neon";
 #else
 static const char vector_names[] = "avx2 or avx512";
 #endif
-enum { TABLES = sizeof tables / sizeof *tables };
+enum { TABLES = sizeof tables / sizeof tables[0] };
 
 static attree_status by_name(const attree__kernels **kernels, const char *name)
 {
@@ -25,8 +25,8 @@ static attree_status by_name(const attree__kernels **kernels, const char *name)
                 return attree__fail(ATTREE_ERROR_ISA, "ATTREE_ISA is %s; this machine does not have it", name);
             return ATTREE_OK;
         }
-    return attree__fail(ATTREE_ERROR_ISA, "ATTREE_ISA is \"%.32s\"; it must be scalar or, on this architecture, %s", name,
-                        vector_names);
+    return attree__fail(ATTREE_ERROR_ISA, "ATTREE_ISA is \"%.32s\"; it must be scalar or, on this architecture, %s",
+                        name, vector_names);
 }
 
 attree_status attree__dispatch(const attree__kernels **kernels, int32_t isa)
@@ -35,7 +35,8 @@ attree_status attree__dispatch(const attree__kernels **kernels, int32_t isa)
         return attree__fail(ATTREE_ERROR_VALUE, "isa is %" PRId32 "; it must be an attree_isa, 0 to 4", isa);
     if (!attree__cpu_has(ATTREE_ISA_SCALAR))
         return attree__fail(ATTREE_ERROR_ISA, "this CPU has no FMA; attree needs it");
-    const char *name = getenv("ATTREE_ISA");
+    const char *const name =
+        getenv("ATTREE_ISA"); /* NOLINT(concurrency-mt-unsafe): hosts that setenv in threads race anyway */
     if (isa == ATTREE_ISA_AUTO && name && *name)
         return by_name(kernels, name);
     for (int i = 0; i < TABLES; i++)

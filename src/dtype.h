@@ -11,10 +11,7 @@
 #include "attree/attree.h"
 
 /* Bytes of an element. */
-static inline int64_t attree__dtype_bytes(int32_t type)
-{
-    return type == ATTREE_F32 ? 4 : 2;
-}
+static inline int64_t attree__dtype_bytes(int32_t type) { return type == ATTREE_F32 ? 4 : 2; }
 
 static inline uint32_t attree__bits_of(float x)
 {
@@ -30,10 +27,7 @@ static inline float attree__float_of(uint32_t bits)
     return x;
 }
 
-static inline float attree__from_bf16(uint16_t x)
-{
-    return attree__float_of((uint32_t)x << 16);
-}
+static inline float attree__from_bf16(uint16_t x) { return attree__float_of((uint32_t)x << 16); }
 
 /* Adding half a unit less the lowest kept bit rounds to nearest even; an overflow runs into infinity as it should. */
 static inline uint16_t attree__to_bf16(float x)

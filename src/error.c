@@ -10,15 +10,12 @@ attree_status attree__fail(attree_status status, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(sentence, sizeof sentence, format, arguments);
+    (void)vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
     return status;
 }
 
-const char *attree_last_error(void)
-{
-    return sentence;
-}
+const char *attree_last_error(void) { return sentence; }
 
 const char *attree_status_name(attree_status status)
 {

@@ -17,8 +17,8 @@
 /* Weights are zero below this (contract, step 3): just above log(2^-126), so that no weight is subnormal. */
 #define ATTREE__CUTOFF (-87.33654f)
 
-/* The states of a tile of rows: m[r], l[r], and u[r * u_stride + e] for e < E, with E <= u_stride. Numbers of u between E
- * and u_stride are padding that kernels may overwrite. */
+/* The states of a tile of rows: m[r], l[r], and u[r * u_stride + e] for e < E, with E <= u_stride. Numbers of u between
+ * E and u_stride are padding that kernels may overwrite. */
 typedef struct attree__states {
     float *m, *l, *u;
     int64_t u_stride; /* E rounded up to a multiple of ATTREE__LANES */
@@ -31,8 +31,8 @@ typedef struct attree__rows {
     int32_t type; /* attree_dtype */
 } attree__rows;
 
-/* The query rows of a tile as they lie in memory. Row r of the tile is row n = first + r of its group: query n / heads of
- * head n % heads; its element c is number n / heads * token + n % heads * head + c * width of data. */
+/* The query rows of a tile as they lie in memory. Row r of the tile is row n = first + r of its group: query n / heads
+ * of head n % heads; its element c is number n / heads * token + n % heads * head + c * width of data. */
 typedef struct attree__queries {
     const void *data;
     int64_t token, head, width;
@@ -44,12 +44,12 @@ typedef struct attree__queries {
 typedef struct attree__fold {
     int64_t qk_width, v_width; /* D >= 0, E >= 1 */
     float scale;
-    const float *q;            /* as pack_queries made it */
-    int64_t rows;              /* >= 1 */
-    attree__rows k, v;         /* keys first[r] ... end[r] - 1 may be read, and nothing else */
+    const float *q;             /* as pack_queries made it */
+    int64_t rows;               /* >= 1 */
+    attree__rows k, v;          /* keys first[r] ... end[r] - 1 may be read, and nothing else */
     const int32_t *first, *end; /* row r sees keys first[r] <= j < end[r] of this block; first = end = 0 sees none */
     attree__states out;
-    float *scratch;            /* scratch_floats() floats, aligned to 64 bytes */
+    float *scratch; /* scratch_floats() floats, aligned to 64 bytes */
 } attree__fold;
 
 typedef struct attree__kernels {
@@ -57,15 +57,15 @@ typedef struct attree__kernels {
     int32_t isa;        /* attree_isa */
     int32_t group_rows; /* query rows that a register tile takes together */
 
-    /* Query rows as f32, in groups of group_rows: [group][D][group_rows], the last group padded with zeros. packed has room
-     * for ATTREE__LANES more numbers, which may be overwritten. */
+    /* Query rows as f32, in groups of group_rows: [group][D][group_rows], the last group padded with zeros. packed has
+     * room for ATTREE__LANES more numbers, which may be overwritten. */
     void (*pack_queries)(float *packed, const attree__queries *queries, int64_t qk_width);
 
     /* Floats of scratch that fold needs for at most `rows` rows. */
     int64_t (*scratch_floats)(int64_t qk_width, int64_t v_width, int64_t rows);
 
-    /* Steps 1 to 5: the state of each row over the block's visible keys; (-inf, 0, 0) where there are none. A row with a
-     * NaN or +inf score gets m = +inf, l = NaN. */
+    /* Steps 1 to 5: the state of each row over the block's visible keys; (-inf, 0, 0) where there are none. A row with
+     * a NaN or +inf score gets m = +inf, l = NaN. */
     void (*fold)(const attree__fold *fold);
 
     /* Step 6 for each row: a = combine(a, b). */
@@ -82,9 +82,15 @@ extern const attree__kernels attree__kernels_neon;
 
 /* The tables that are compiled for this architecture, widest first, the contract's last. */
 #if defined(__aarch64__)
-#define ATTREE__TABLES {&attree__kernels_neon, &attree__kernels_contract}
+#define ATTREE__TABLES                                                                                                 \
+    {                                                                                                                  \
+        &attree__kernels_neon, &attree__kernels_contract                                                               \
+    }
 #else
-#define ATTREE__TABLES {&attree__kernels_avx512, &attree__kernels_avx2, &attree__kernels_contract}
+#define ATTREE__TABLES                                                                                                 \
+    {                                                                                                                  \
+        &attree__kernels_avx512, &attree__kernels_avx2, &attree__kernels_contract                                      \
+    }
 #endif
 
 #endif /* ATTREE_KERNEL_H */

@@ -15,8 +15,8 @@
 /* Workspace alignment: a cache line, and the widest vector. */
 #define ALIGNMENT 64
 
-/* Rows of a tile. At the upper end packing a key block costs one percent of the arithmetic on it; at the lower end a few.
- * Multiples of every register tile (6, 12) and strip. */
+/* Rows of a tile. At the upper end packing a key block costs one percent of the arithmetic on it; at the lower end a
+ * few. Multiples of every register tile (6, 12) and strip. */
 #define TILE_ROWS_MOST 480
 #define TILE_ROWS_LEAST 96
 
@@ -28,20 +28,11 @@
 #define TASKS_PER_WORKER 4
 #define WORKER_WORK ((double)(1 << 18))
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return a / b + (a % b != 0);
-}
+static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static int64_t round_up(int64_t x, int64_t multiple)
-{
-    return ceil_div(x, multiple) * multiple;
-}
+static int64_t round_up(int64_t x, int64_t multiple) { return ceil_div(x, multiple) * multiple; }
 
 /* Multiply-adds of the whole problem, roughly. */
 static double total_work(const attree__problem *p)
@@ -68,8 +59,8 @@ static void choose_tasks(attree_plan *plan)
     const int64_t row_bytes = plan->levels * (plan->u_stride + 2) * (int64_t)sizeof(float);
 
     int64_t rows = TILE_ROWS_MOST;
-    while (rows > TILE_ROWS_LEAST && (rows * row_bytes > LEVELS_BYTES_MOST ||
-                                      ceil_div(plan->group_rows, rows) * groups < wanted))
+    while (rows > TILE_ROWS_LEAST &&
+           (rows * row_bytes > LEVELS_BYTES_MOST || ceil_div(plan->group_rows, rows) * groups < wanted))
         rows /= 2;
     rows = rows < TILE_ROWS_LEAST ? TILE_ROWS_LEAST : rows;
     plan->tile_rows = plan->group_rows < rows ? plan->group_rows : rows;
@@ -89,7 +80,8 @@ static size_t reserve(size_t *total, int64_t count, int64_t bytes_each, bool *ov
 {
     const size_t offset = *total;
     int64_t bytes, end;
-    if (attree__mul_overflows(count, bytes_each, &bytes) || attree__add_overflows(bytes, (int64_t)ALIGNMENT - 1, &bytes) ||
+    if (attree__mul_overflows(count, bytes_each, &bytes) ||
+        attree__add_overflows(bytes, (int64_t)ALIGNMENT - 1, &bytes) ||
         attree__add_overflows((int64_t)offset, bytes / ALIGNMENT * ALIGNMENT, &end) || (uint64_t)end > SIZE_MAX / 2) {
         *overflow = true;
         return 0;
@@ -127,8 +119,9 @@ static attree_status lay_out_workspace(attree_plan *plan)
     plan->scratch_offset = reserve(&total, plan->workers, (int64_t)scratch, &overflow);
     plan->workspace_bytes = total;
     if (overflow)
-        return attree__fail(ATTREE_ERROR_OVERFLOW, "the workspace overflows 64 bits; qk_width is %" PRId64 ", v_width %" PRId64,
-                            p->qk_width, p->v_width);
+        return attree__fail(ATTREE_ERROR_OVERFLOW,
+                            "the workspace overflows 64 bits; qk_width is %" PRId64 ", v_width %" PRId64, p->qk_width,
+                            p->v_width);
     return ATTREE_OK;
 }
 
@@ -183,20 +176,11 @@ attree_status attree_plan_create(attree_plan **plan, const attree_desc *desc)
     return ATTREE_OK;
 }
 
-void attree_plan_destroy(attree_plan *plan)
-{
-    free(plan);
-}
+void attree_plan_destroy(attree_plan *plan) { free(plan); }
 
-size_t attree_plan_workspace(const attree_plan *plan)
-{
-    return plan ? plan->workspace_bytes : 0;
-}
+size_t attree_plan_workspace(const attree_plan *plan) { return plan ? plan->workspace_bytes : 0; }
 
-int32_t attree_plan_phases(const attree_plan *plan)
-{
-    return plan ? 1 + (plan->chunks > 1) : 0;
-}
+int32_t attree_plan_phases(const attree_plan *plan) { return plan ? 1 + (plan->chunks > 1) : 0; }
 
 attree_status attree_plan_describe(const attree_plan *plan, char *text, size_t capacity)
 {
@@ -204,11 +188,11 @@ attree_status attree_plan_describe(const attree_plan *plan, char *text, size_t c
         return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", plan ? "text" : "plan");
     if (capacity == 0)
         return attree__fail(ATTREE_ERROR_VALUE, "capacity is 0; it must have room for the terminating 0");
-    snprintf(text, capacity,
-             "kernel %s, %" PRId32 " workers, %" PRId64 " tasks = %" PRId64 " groups x %" PRId64 " tiles of %" PRId64
-             " rows x %" PRId64 " chunks of %" PRId64 " blocks, workspace %zu bytes",
-             plan->kernels->name, plan->workers, plan->tasks, plan->problem.batch * plan->problem.kv_heads, plan->tiles,
-             plan->tile_rows, plan->chunks, plan->chunk_blocks, plan->workspace_bytes);
+    (void)snprintf(text, capacity,
+                   "kernel %s, %" PRId32 " workers, %" PRId64 " tasks = %" PRId64 " groups x %" PRId64
+                   " tiles of %" PRId64 " rows x %" PRId64 " chunks of %" PRId64 " blocks, workspace %zu bytes",
+                   plan->kernels->name, plan->workers, plan->tasks, plan->problem.batch * plan->problem.kv_heads,
+                   plan->tiles, plan->tile_rows, plan->chunks, plan->chunk_blocks, plan->workspace_bytes);
     return ATTREE_OK;
 }
 
@@ -218,7 +202,8 @@ attree__tile attree__plan_tile(const attree_plan *plan, int64_t n)
     const int64_t groups = p->batch * p->kv_heads;
     const int64_t tile = plan->tiles - 1 - n / groups, group = n % groups;
     const int64_t row = tile * plan->tile_rows;
-    return (attree__tile){group / p->kv_heads, group % p->kv_heads, row, smaller(plan->tile_rows, plan->group_rows - row)};
+    return (attree__tile){group / p->kv_heads, group % p->kv_heads, row,
+                          smaller(plan->tile_rows, plan->group_rows - row)};
 }
 
 attree__keys attree__plan_blocks(const attree_plan *plan, const attree__tile *tile, int64_t chunk)

@@ -1,8 +1,8 @@
 /* Problem to plan: tiles, tasks, workers, workspace. The only place that knows how work is cut and where it lies.
  *
  * The query rows of one (batch, group) are numbered row = i * (H/G) + (head in group), so that rows next to each other
- * see nearly the same keys. They are cut into tiles of tile_rows, the key blocks into chunks of chunk_blocks = 2^n: each
- * chunk is a node of the merge tree. A task is one tile against one chunk. With one chunk a task finishes its rows
+ * see nearly the same keys. They are cut into tiles of tile_rows, the key blocks into chunks of chunk_blocks = 2^n:
+ * each chunk is a node of the merge tree. A task is one tile against one chunk. With one chunk a task finishes its rows
  * itself; with more it leaves its states in the workspace, and a second phase combines the chunks of each tile. */
 #ifndef ATTREE_PLAN_H
 #define ATTREE_PLAN_H
@@ -16,22 +16,22 @@ struct attree_plan {
     attree__problem problem;
     const attree__kernels *kernels;
     int32_t workers;
-    int64_t blocks;                  /* key blocks: ceil(K / 256) */
+    int64_t blocks;                       /* key blocks: ceil(K / 256) */
     int64_t group_rows, tile_rows, tiles; /* rows of a (batch, group): Q * H / G; per tile; tiles per (batch, group) */
     int64_t chunk_blocks, chunks;
-    int64_t tasks;                   /* B * G * tiles * chunks */
-    int32_t levels;                  /* states of a tile that a worker keeps at once */
-    int64_t u_stride;                /* E rounded up */
+    int64_t tasks;    /* B * G * tiles * chunks */
+    int32_t levels;   /* states of a tile that a worker keeps at once */
+    int64_t u_stride; /* E rounded up */
     /* Workspace, in bytes: header, states [task] when chunks > 1, scratch [worker]. */
-    size_t states_offset, states_bytes;   /* of the first; of each */
-    size_t scratch_offset, scratch_bytes; /* of the first; of each */
+    size_t states_offset, states_bytes;                                /* of the first; of each */
+    size_t scratch_offset, scratch_bytes;                              /* of the first; of each */
     size_t packed_offset, ranges_offset, levels_offset, kernel_offset; /* inside a worker's scratch */
     size_t workspace_bytes;
 };
 
 /* What the workers of one run share, at the start of the workspace. */
 typedef struct attree__shared {
-    _Atomic int64_t next[2];   /* the next task, or tile, that nobody has taken, of each phase */
+    _Atomic int64_t next[2];     /* the next task, or tile, that nobody has taken, of each phase */
     _Atomic int64_t first_empty; /* smallest row id with nothing to attend to; INT64_MAX: none */
 } attree__shared;
 

@@ -3,18 +3,15 @@
  *   real_exp, real_log, real_fma            CUTOFF    weights are zero below this
  * defined. */
 
-static real NAME(weight)(real t)
-{
-    return t < CUTOFF ? 0 : real_exp(t);
-}
+static real NAME(weight)(real t) { return t < CUTOFF ? 0 : real_exp(t); }
 
 static attree_status NAME(check_pointer)(const char *name, const real *pointer)
 {
     if (!pointer)
         return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", name);
     if ((uintptr_t)pointer % sizeof(real) != 0)
-        return attree__fail(ATTREE_ERROR_ALIGN, "%s is %p; it must be aligned to %zu bytes", name, (const void *)pointer,
-                            sizeof(real));
+        return attree__fail(ATTREE_ERROR_ALIGN, "%s is %p; it must be aligned to %zu bytes", name,
+                            (const void *)pointer, sizeof(real));
     return ATTREE_OK;
 }
 
@@ -24,7 +21,8 @@ static attree_status NAME(check_state)(const char *name, const real *state, int6
     if (status != ATTREE_OK)
         return status;
     if (attree_state_count(v_width) == 0)
-        return attree__fail(ATTREE_ERROR_SHAPE, "v_width is %" PRId64 "; it must be at least 1 and fit memory", v_width);
+        return attree__fail(ATTREE_ERROR_SHAPE, "v_width is %" PRId64 "; it must be at least 1 and fit memory",
+                            v_width);
     return ATTREE_OK;
 }
 
@@ -55,15 +53,17 @@ static attree_status NAME(check_keys)(int64_t v_width, int64_t n, const real *sc
     if (attree__mul_overflows(n - 1, value_stride, &reach) || attree__add_overflows(reach, v_width, &bytes) ||
         attree__mul_overflows(reach, (int64_t)sizeof(real), &reach) ||
         attree__mul_overflows(bytes, (int64_t)sizeof(real), &bytes) || (uint64_t)n > SIZE_MAX / sizeof(real))
-        return attree__fail(ATTREE_ERROR_OVERFLOW, "n is %" PRId64 " and value_stride %" PRId64 "; offsets overflow 64 bits",
-                            n, value_stride);
+        return attree__fail(ATTREE_ERROR_OVERFLOW,
+                            "n is %" PRId64 " and value_stride %" PRId64 "; offsets overflow 64 bits", n, value_stride);
     for (int64_t j = 0; j < n; j++) {
         if (!isfinite(scores[j]))
-            return attree__fail(ATTREE_ERROR_NONFINITE, "score %" PRId64 " is %g; it must be finite", j, (double)scores[j]);
+            return attree__fail(ATTREE_ERROR_NONFINITE, "score %" PRId64 " is %g; it must be finite", j,
+                                (double)scores[j]);
         for (int64_t e = 0; e < v_width; e++)
             if (!isfinite(values[j * value_stride + e]))
-                return attree__fail(ATTREE_ERROR_NONFINITE, "component %" PRId64 " of value %" PRId64
-                                    " is %g; it must be finite", e, j, (double)values[j * value_stride + e]);
+                return attree__fail(ATTREE_ERROR_NONFINITE,
+                                    "component %" PRId64 " of value %" PRId64 " is %g; it must be finite", e, j,
+                                    (double)values[j * value_stride + e]);
     }
     return ATTREE_OK;
 }
@@ -80,6 +80,7 @@ static real NAME(block_sum)(const real *scores, int64_t n, real m)
     return lane[0];
 }
 
+/* The public signature. NOLINTNEXTLINE(readability-function-size) */
 attree_status NAME(attree_state_push)(real *state, int64_t v_width, int64_t n, const real *scores, const real *values,
                                       int64_t value_stride)
 {
@@ -116,8 +117,8 @@ static attree_status NAME(check_merge)(const char *name, const real *state, int6
 {
     const attree_status status = NAME(check_state)(name, state, v_width);
     if (status == ATTREE_OK && (isnan(state[0]) || state[0] == INFINITY || isnan(state[1])))
-        return attree__fail(ATTREE_ERROR_NONFINITE, "%s has m = %g, l = %g; m must be finite or -inf and l not NaN", name,
-                            (double)state[0], (double)state[1]);
+        return attree__fail(ATTREE_ERROR_NONFINITE, "%s has m = %g, l = %g; m must be finite or -inf and l not NaN",
+                            name, (double)state[0], (double)state[1]);
     return status;
 }
 

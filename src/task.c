@@ -19,10 +19,7 @@ typedef struct context {
     char *workspace, *scratch;
 } context;
 
-static attree__shared *shared_of(const attree_args *args)
-{
-    return args->workspace;
-}
+static attree__shared *shared_of(const attree_args *args) { return args->workspace; }
 
 /* ---- States in memory ---- */
 
@@ -117,7 +114,8 @@ typedef struct node {
     int64_t first, count;
 } node;
 
-/* Folds a node into the states of `level`. Returns false, with nothing written, when the tile sees none of its blocks. */
+/* Folds a node into the states of `level`. Returns false, with nothing written, when the tile sees none of its blocks.
+ */
 static bool fold_node(const context *c, const attree__tile *tile, attree__keys visible, node n, int32_t level)
 {
     if (n.first >= visible.end || n.first + n.count <= visible.first)
@@ -143,8 +141,8 @@ static void note_empty_row(const context *c, int64_t id)
 {
     _Atomic int64_t *const first = &shared_of(c->args)->first_empty;
     int64_t known = atomic_load_explicit(first, memory_order_relaxed);
-    while (id < known && !atomic_compare_exchange_weak_explicit(first, &known, id, memory_order_relaxed,
-                                                                memory_order_relaxed))
+    while (id < known &&
+           !atomic_compare_exchange_weak_explicit(first, &known, id, memory_order_relaxed, memory_order_relaxed))
         ;
 }
 
@@ -212,7 +210,8 @@ static void run_task(const context *c, int64_t task)
         memcpy(task_states(c, n, chunk).u, states.u, plan->states_bytes);
 }
 
-/* Combines the chunks of a node of tile n into the states of the first of them that the tile sees; returns which, or -1. */
+/* Combines the chunks of a node of tile n into the states of the first of them that the tile sees; returns which, or
+ * -1. */
 static int64_t combine_chunks(const context *c, int64_t n, const attree__tile *tile, node chunks)
 {
     if (chunks.count == 1) {
@@ -244,7 +243,8 @@ static attree_status check_run(const attree_plan *plan, const attree_args *args)
     if (!plan || !args)
         return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", plan ? "args" : "plan");
     if (args->size != sizeof(attree_args))
-        return attree__fail(ATTREE_ERROR_SIZE, "args->size is %zu; this library knows %zu", args->size, sizeof(attree_args));
+        return attree__fail(ATTREE_ERROR_SIZE, "args->size is %zu; this library knows %zu", args->size,
+                            sizeof(attree_args));
     if (!args->workspace)
         return attree__fail(ATTREE_ERROR_NULL, "workspace is NULL; it must point to %zu bytes", plan->workspace_bytes);
     return ATTREE_OK;
@@ -289,8 +289,8 @@ attree_status attree_run_begin(const attree_plan *plan, const attree_args *args)
     if (status != ATTREE_OK)
         return status;
     if (args->workspace_bytes < plan->workspace_bytes)
-        return attree__fail(ATTREE_ERROR_WORKSPACE, "workspace_bytes is %zu; it must be at least %zu", args->workspace_bytes,
-                            plan->workspace_bytes);
+        return attree__fail(ATTREE_ERROR_WORKSPACE, "workspace_bytes is %zu; it must be at least %zu",
+                            args->workspace_bytes, plan->workspace_bytes);
     status = attree__problem_check(&plan->problem, args);
     if (status != ATTREE_OK)
         return status;

@@ -13,23 +13,11 @@
 /* From libquadmath, whose header only gcc finds. */
 extern __float128 expq(__float128);
 extern __float128 logq(__float128);
-wide wide_exp(wide x)
-{
-    return expq(x);
-}
-wide wide_log(wide x)
-{
-    return logq(x);
-}
+wide wide_exp(wide x) { return expq(x); }
+wide wide_log(wide x) { return logq(x); }
 #else
-wide wide_exp(wide x)
-{
-    return expl(x);
-}
-wide wide_log(wide x)
-{
-    return logl(x);
-}
+wide wide_exp(wide x) { return expl(x); }
+wide wide_log(wide x) { return logl(x); }
 #endif
 
 static uint64_t random_bits(random_source *random)
@@ -71,10 +59,7 @@ guarded guarded_floats(int64_t count, bool at_start)
     return g;
 }
 
-void guarded_free(guarded *memory)
-{
-    munmap(memory->mapping, memory->mapping_bytes);
-}
+void guarded_free(guarded *memory) { munmap(memory->mapping, memory->mapping_bytes); }
 
 attree_desc make_desc(int64_t batch, int64_t q_heads, int64_t kv_heads, int64_t q_len, int64_t kv_len, int64_t qk_width,
                       int64_t v_width)
@@ -146,7 +131,8 @@ void run_expecting(attree_status expected, const attree_desc *desc, const attree
         attree_plan_destroy(plan);
     }
     if (status != expected)
-        fail_msg("status is %s, not %s: %s", attree_status_name(status), attree_status_name(expected), attree_last_error());
+        fail_msg("status is %s, not %s: %s", attree_status_name(status), attree_status_name(expected),
+                 attree_last_error());
 }
 
 void run_tensors(const attree_desc *desc, const tensors *t)
@@ -215,11 +201,20 @@ wide oracle_row(const attree_desc *d, const tensors *t, int64_t b, int64_t h, in
     return keys > 0 ? m + wide_log(l) : -(wide)INFINITY;
 }
 
+bool thinned_out(void)
+{
+    static unsigned long calls;
+    const char *const thin = getenv("ATTREE_TEST_THIN");
+    const unsigned long every = thin ? strtoul(thin, NULL, 10) : 1;
+    return every > 1 && calls++ % every != 0;
+}
+
 void assert_same_bits_at(const float *a, const float *b, int64_t count, const char *file, int line)
 {
     for (int64_t i = 0; i < count; i++)
         if (memcmp(a + i, b + i, sizeof *a) != 0) {
-            print_error("number %lld of %lld: %a is not %a\n", (long long)i, (long long)count, (double)a[i], (double)b[i]);
+            print_error("number %lld of %lld: %a is not %a\n", (long long)i, (long long)count, (double)a[i],
+                        (double)b[i]);
             _fail(file, line);
         }
 }

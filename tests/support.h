@@ -1,4 +1,5 @@
-/* What the test programs share: seeded numbers, guarded memory, running a problem with poisoned buffers, a wide oracle. */
+/* What the test programs share: seeded numbers, guarded memory, running a problem with poisoned buffers, a wide oracle.
+ */
 #ifndef ATTREE_TESTS_SUPPORT_H
 #define ATTREE_TESTS_SUPPORT_H
 
@@ -54,7 +55,8 @@ attree_desc make_desc(int64_t batch, int64_t q_heads, int64_t kv_heads, int64_t 
 tensors make_tensors(const attree_desc *desc, uint64_t seed);
 void free_tensors(tensors *t);
 
-/* Plans and runs with o, lse and workspace filled with NaN bytes before; fails the test unless status is as expected. */
+/* Plans and runs with o, lse and workspace filled with NaN bytes before; fails the test unless status is as expected.
+ */
 void run_expecting(attree_status expected, const attree_desc *desc, const attree_args *args);
 void run_tensors(const attree_desc *desc, const tensors *t);
 
@@ -66,6 +68,10 @@ int available_isas(attree_isa isas[8]);
 
 /* Attention of one row, materialised, in wide arithmetic on f32 inputs with dense layouts. Returns lse. */
 wide oracle_row(const attree_desc *desc, const tensors *t, int64_t b, int64_t h, int64_t i, wide *o);
+
+/* For emulators: with ATTREE_TEST_THIN=n in the environment, true but for every n-th call. A test leaves out a case, one of
+ * many alike, when this is true. */
+bool thinned_out(void);
 
 /* Fails the test unless the floats are equal bit for bit; says where they differ. */
 #define assert_same_bits(a, b, count) assert_same_bits_at(a, b, count, __FILE__, __LINE__)

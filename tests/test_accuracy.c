@@ -4,14 +4,15 @@
  * combining differs. To first order in eps, u[e] of a row accumulates, relative to sum_j p_j |v_j[e]|:
  *
  *   sequential, key by key (attree_state_push_key): key j's contribution is rounded once in its weight and its product,
- *     then once in each of the later fma and, when the maximum moves, once more in the rescaling and in the factor, whose
- *     exp errs by 1 ulp = 2 eps and whose argument s - m errs by eps |s - m|. With n keys: at most (4 n + c) eps.
+ *     then once in each of the later fma and, when the maximum moves, once more in the rescaling and in the factor,
+ * whose exp errs by 1 ulp = 2 eps and whose argument s - m errs by eps |s - m|. With n keys: at most (4 n + c) eps.
  *   tree: 256 fma in a block, then 2 roundings and 1 exp factor in each of ceil(log2 blocks) levels:
  *     (256 + 5 levels + c) eps.
  *
- * l has the same bounds. The arguments t = s - m of exp err by eps |t| absolutely, which is a relative error eps |t| of a
- * weight exp(t); the weighted mean of |t| is at most T = min(range of scores, log n + 1) on the data here. c = 8 covers the weight's own
- * error (3 eps), the division and the last step. So with A = sum p |v| / l, against exact arithmetic on the same scores,
+ * l has the same bounds. The arguments t = s - m of exp err by eps |t| absolutely, which is a relative error eps |t| of
+ * a weight exp(t); the weighted mean of |t| is at most T = min(range of scores, log n + 1) on the data here. c = 8
+ * covers the weight's own error (3 eps), the division and the last step. So with A = sum p |v| / l, against exact
+ * arithmetic on the same scores,
  *
  *   |o - exact|     <= eps A (2 (256 + 5 levels + 8) + 3 T levels')   for the tree,       levels' = levels + 1
  *   |o - sequential| <= the same + eps A (2 (4 n + 8) + 3 T log2 n)     for the difference of the two orders.
@@ -29,12 +30,10 @@ typedef struct error {
     double value, bound; /* the worst component: error, and bound of that component */
 } error;
 
-static double ratio(error e)
-{
-    return e.bound > 0.0 ? e.value / e.bound : 0.0;
-}
+static double ratio(error e) { return e.bound > 0.0 ? e.value / e.bound : 0.0; }
 
-/* Keys whose scores are exactly their only component (q = 1, scale = 1), so that both orders see the same f32 scores. */
+/* Keys whose scores are exactly their only component (q = 1, scale = 1), so that both orders see the same f32 scores.
+ */
 static void measure(int64_t keys, float range, error *tree, error *reorder)
 {
     attree_desc d = make_desc(1, 1, 1, 1, keys, 1, WIDTH);
@@ -63,8 +62,10 @@ static void measure(int64_t keys, float range, error *tree, error *reorder)
     const double mean_t = fmin(2.0 * (double)range, log(n) + 1.0);
     *tree = *reorder = (error){0.0, 0.0};
     for (int e = 0; e < WIDTH; e++) {
-        const double tree_bound = EPS * spread[e] * (2.0 * (256.0 + 5.0 * levels + 8.0) + 3.0 * mean_t * (levels + 1.0));
-        const double order_bound = tree_bound + EPS * spread[e] * (2.0 * (4.0 * n + 8.0) + 3.0 * mean_t * log2(n + 1.0));
+        const double tree_bound =
+            EPS * spread[e] * (2.0 * (256.0 + 5.0 * levels + 8.0) + 3.0 * mean_t * (levels + 1.0));
+        const double order_bound =
+            tree_bound + EPS * spread[e] * (2.0 * (4.0 * n + 8.0) + 3.0 * mean_t * log2(n + 1.0));
         const error to_oracle = {fabs((double)((wide)t.o[e] - o[e])), tree_bound};
         const error to_sequential = {fabs((double)t.o[e] - (double)sequential[e]), order_bound};
         if (ratio(to_oracle) >= ratio(*tree))
@@ -99,7 +100,8 @@ static void reordering_error_stays_within_its_bound(void **state)
 static void attention_is_close_to_the_oracle(void **state)
 {
     (void)state;
-    const int64_t shapes[][7] = {{2, 4, 2, 9, 40, 8, 10}, {1, 3, 1, 2, 1000, 64, 64}, {1, 1, 1, 70, 70, 300, 5}, {1, 2, 2, 1, 5000, 16, 1}};
+    const int64_t shapes[][7] = {
+        {2, 4, 2, 9, 40, 8, 10}, {1, 3, 1, 2, 1000, 64, 64}, {1, 1, 1, 70, 70, 300, 5}, {1, 2, 2, 1, 5000, 16, 1}};
     for (int n = 0; n < 8; n++) {
         const int64_t *s = shapes[n / 2];
         attree_desc d = make_desc(s[0], s[1], s[2], s[3], s[4], s[5], s[6]);

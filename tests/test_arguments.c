@@ -464,16 +464,20 @@ typedef struct isa_name {
 } isa_name;
 
 static const isa_name isas[] = {
-    {ATTREE_ISA_SCALAR, "scalar"}, {ATTREE_ISA_AVX2, "avx2"}, {ATTREE_ISA_AVX512, "avx512"}};
+    {ATTREE_ISA_SCALAR, "scalar"}, {ATTREE_ISA_AVX2, "avx2"}, {ATTREE_ISA_AVX512, "avx512"}, {ATTREE_ISA_NEON, "neon"}};
 
+#if defined(__aarch64__)
+static bool machine_has(attree_isa isa) { return isa == ATTREE_ISA_SCALAR || isa == ATTREE_ISA_NEON; }
+#else
 static bool machine_has(attree_isa isa)
 {
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (isa == ATTREE_ISA_AVX512)
         return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    return isa == ATTREE_ISA_SCALAR || avx2;
+    return isa == ATTREE_ISA_SCALAR || (isa == ATTREE_ISA_AVX2 && avx2);
 }
+#endif
 
 /* desc is accepted, and the plan says that it uses the kernel called name. */
 static void expect_kernel(const attree_desc *desc, const char *name)

@@ -415,6 +415,47 @@ static void test_lowest_finite_score(void **unused)
     }
 }
 
+static void expect_weight(const algebra *a, const numbers *state, double want)
+{
+    const double got = a->get(state, 2);
+    if (!(fabs(got - want) <= 2 * a->epsilon * want))
+        fail_msg("%s: weight %.17g, expected %.17g", a->name, got, want);
+}
+
+/* The weight of a key with score t beside one with score 0 is u, when its value is 1 and the other's 0. */
+static void check_weight(const algebra *a, double t, double want)
+{
+    const double scores[2][2] = {{0, t}, {t, 0}}, values[2][2] = {{0, 1}, {1, 0}};
+    for (size_t order = 0; order < 2; order++)
+        for (size_t block = 1; block <= 2; block++) {
+            key_block two = keys_of(a, 2, 1, scores[order], values[order]);
+            const numbers state = state_of_keys(a, &two, block);
+            expect_weight(a, &state, want);
+        }
+    const numbers zero = of(a, (const double[]){0, 1, 0}, 3), low = of(a, (const double[]){t, 1, 1}, 3);
+    numbers both;
+    assert_int_equal(a->merge(&both, &zero, &low, 1), ATTREE_OK);
+    expect_weight(a, &both, want);
+    assert_int_equal(a->merge(&both, &low, &zero, 1), ATTREE_OK);
+    expect_weight(a, &both, want);
+}
+
+/* Right down to the smallest normal number; exactly zero below it. */
+static void test_small_weights(void **unused)
+{
+    (void)unused;
+    const double edges[ALGEBRAS] = {-87.33654, -708.3964185322641}; /* just above its logarithm */
+    const double factors[] = {0, 0.01, 0.5, 0.9, 0.98, 0.9999, 1.0001, 1.001, 1.02, 1.2, 10, 1e28};
+    for (size_t i = 0; i < ALGEBRAS; i++)
+        for (size_t n = 0; n < COUNT_OF(factors); n++) {
+            const algebra *a = &algebras[i];
+            const double exact = factors[n] * edges[i];
+            const numbers rounded = of(a, &exact, 1);
+            const double t = a->get(&rounded, 0);
+            check_weight(a, t, factors[n] < 1 ? exp(t) : 0.0);
+        }
+}
+
 /* What was in the state is scaled by exp(m - m') exactly once for each new maximum. */
 static void test_scale_of_what_was_there(void **unused)
 {
@@ -1285,6 +1326,7 @@ int main(void)
         cmocka_unit_test(test_shifted_scores),
         cmocka_unit_test(test_scores_beyond_the_range_of_exp),
         cmocka_unit_test(test_lowest_finite_score),
+        cmocka_unit_test(test_small_weights),
         cmocka_unit_test(test_scale_of_what_was_there),
         cmocka_unit_test(test_rescaling_l_but_not_u),
         cmocka_unit_test(test_queries_are_independent),

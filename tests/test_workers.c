@@ -56,7 +56,8 @@ static void own_threads_give_the_bits_of_openmp(void **state)
     const int32_t counts[] = {1, 2, 5, 64};
     const int64_t shapes[][7] = {{1, 1, 1, 1, 40000, 32, 32}, {2, 4, 2, 100, 700, 32, 40}};
     for (int s = 0; s < 2; s++) {
-        attree_desc d = make_desc(shapes[s][0], shapes[s][1], shapes[s][2], shapes[s][3], shapes[s][4], shapes[s][5], shapes[s][6]);
+        attree_desc d =
+            make_desc(shapes[s][0], shapes[s][1], shapes[s][2], shapes[s][3], shapes[s][4], shapes[s][5], shapes[s][6]);
         d.flags = ATTREE_CAUSAL;
         d.threads = 5;
         tensors t = make_tensors(&d, (uint64_t)s + 3);

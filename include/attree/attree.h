@@ -1,9 +1,9 @@
 /* attree: exact attention on CPUs.
  *
- * Each block of 256 keys is folded into a summary (m, l, u) per query row: the running maximum of the scores, the sum of
- * exp(score - m) and the unnormalised value sum. A binary tree that depends on the number of blocks alone combines the
- * summaries, so a result has the same bits for any number of threads, any batch, any tiling and any instruction set.
- * The arithmetic is written out in src/contract.c and in README.md.
+ * Each block of 256 keys is folded into a summary (m, l, u) per query row: the running maximum of the scores, the sum
+ * of exp(score - m) and the unnormalised value sum. A binary tree that depends on the number of blocks alone combines
+ * the summaries, so a result has the same bits for any number of threads, any batch, any tiling and any instruction
+ * set. The arithmetic is written out in src/contract.c and in README.md.
  *
  * Shape letters: B batch, H query heads, G key/value heads, Q queries, K keys, D query and key width, E value width.
  * Strides count elements, sizes count bytes, logarithms are natural. Head h reads key/value head h / (H / G).
@@ -41,20 +41,20 @@ ATTREE_API const char *attree_version(void);
 
 typedef enum attree_status {
     ATTREE_OK = 0,
-    ATTREE_ERROR_NULL = 1,      /* a required pointer is NULL */
-    ATTREE_ERROR_SIZE = 2,      /* a struct's size field is not one this library knows (a newer header, or 0) */
-    ATTREE_ERROR_SHAPE = 3,     /* a dimension is negative, or H is not a multiple of G */
-    ATTREE_ERROR_STRIDE = 4,    /* strides that make elements of an output share memory */
-    ATTREE_ERROR_OVERFLOW = 5,  /* an offset or a size does not fit 64 bits */
-    ATTREE_ERROR_TYPE = 6,      /* an unknown or unsupported element type */
-    ATTREE_ERROR_VALUE = 7,     /* any other field is out of its range */
-    ATTREE_ERROR_ALIGN = 8,     /* a pointer is not aligned to its element, or the workspace not to 64 bytes */
-    ATTREE_ERROR_ALIAS = 9,     /* an output overlaps an input, another output or the workspace */
+    ATTREE_ERROR_NULL = 1,       /* a required pointer is NULL */
+    ATTREE_ERROR_SIZE = 2,       /* a struct's size field is not one this library knows (a newer header, or 0) */
+    ATTREE_ERROR_SHAPE = 3,      /* a dimension is negative, or H is not a multiple of G */
+    ATTREE_ERROR_STRIDE = 4,     /* strides that make elements of an output share memory */
+    ATTREE_ERROR_OVERFLOW = 5,   /* an offset or a size does not fit 64 bits */
+    ATTREE_ERROR_TYPE = 6,       /* an unknown or unsupported element type */
+    ATTREE_ERROR_VALUE = 7,      /* any other field is out of its range */
+    ATTREE_ERROR_ALIGN = 8,      /* a pointer is not aligned to its element, or the workspace not to 64 bytes */
+    ATTREE_ERROR_ALIAS = 9,      /* an output overlaps an input, another output or the workspace */
     ATTREE_ERROR_WORKSPACE = 10, /* the workspace is too small */
-    ATTREE_ERROR_ISA = 11,      /* this machine lacks the instruction set that was asked for */
-    ATTREE_ERROR_MEMORY = 12,   /* an allocation failed */
-    ATTREE_ERROR_EMPTY = 13,    /* a state or a row without any visible key was to be finished */
-    ATTREE_ERROR_NONFINITE = 14 /* a score, value or state that must be finite is not */
+    ATTREE_ERROR_ISA = 11,       /* this machine lacks the instruction set that was asked for */
+    ATTREE_ERROR_MEMORY = 12,    /* an allocation failed */
+    ATTREE_ERROR_EMPTY = 13,     /* a state or a row without any visible key was to be finished */
+    ATTREE_ERROR_NONFINITE = 14  /* a score, value or state that must be finite is not */
 } attree_status;
 
 /* The name of a status, "ATTREE_ERROR_SHAPE"; static storage, never NULL. */
@@ -75,9 +75,9 @@ typedef enum attree_dtype {
 typedef enum attree_isa {
     ATTREE_ISA_AUTO = 0, /* the widest that this machine has, or that the environment variable ATTREE_ISA names */
     ATTREE_ISA_SCALAR = 1,
-    ATTREE_ISA_AVX2 = 2, /* AVX2, FMA and F16C */
+    ATTREE_ISA_AVX2 = 2,   /* AVX2, FMA and F16C */
     ATTREE_ISA_AVX512 = 3, /* AVX-512 F, BW, DQ and VL */
-    ATTREE_ISA_NEON = 4 /* AArch64 */
+    ATTREE_ISA_NEON = 4    /* AArch64 */
 } attree_isa;
 
 /* What becomes of a query row that may attend to no key. A score of -inf hides its key. */
@@ -90,7 +90,7 @@ typedef enum attree_empty {
 /* Flags of attree_desc. A field that a flag enables is ignored, and may hold anything, while the flag is off. */
 #define ATTREE_CAUSAL 1u       /* query i, at position q_offset + i, sees keys 0 ... q_offset + i only */
 #define ATTREE_USE_Q_OFFSET 2u /* q_offset is set; without it q_offset = K - Q: the last query sees the last key */
-#define ATTREE_USE_SCALE 4u    /* scale is set (any finite number, also 0 or negative); without it scale = 1 / sqrt(D) */
+#define ATTREE_USE_SCALE 4u /* scale is set (any finite number, also 0 or negative); without it scale = 1 / sqrt(D) */
 
 /* Where element (b, head, token, c) of a tensor lies: at b * batch + head * head + token * token + c * width elements
  * from the tensor's pointer. Negative strides are fine. All four zero: dense in the order [B, heads, tokens, width].
@@ -103,31 +103,31 @@ typedef struct attree_strides {
 /* A problem. Zero-initialise it, set size and the dimensions, and every other zero means the default: dense f32
  * tensors, every query sees every key, scale 1/sqrt(D). */
 typedef struct attree_desc {
-    size_t size;          /* sizeof(attree_desc) */
-    int64_t batch;        /* B >= 0 */
-    int64_t q_heads;      /* H >= 1, a multiple of G */
-    int64_t kv_heads;     /* G >= 1 */
-    int64_t q_len;        /* Q >= 0 */
-    int64_t kv_len;       /* K >= 0 */
-    int64_t qk_width;     /* D >= 0; with D = 0 every score is 0 */
-    int64_t v_width;      /* E >= 1 */
-    attree_strides q;     /* [B, H, Q, D] */
-    attree_strides k;     /* [B, G, K, D] */
-    attree_strides v;     /* [B, G, K, E] */
-    attree_strides o;     /* [B, H, Q, E] */
-    attree_strides lse;   /* [B, H, Q] */
-    int32_t q_type;       /* attree_dtype of q, k, v, o, in any mix. Inputs are converted to f32 exactly, o is rounded */
-                          /* once, to nearest even. lse is always f32. */
+    size_t size;        /* sizeof(attree_desc) */
+    int64_t batch;      /* B >= 0 */
+    int64_t q_heads;    /* H >= 1, a multiple of G */
+    int64_t kv_heads;   /* G >= 1 */
+    int64_t q_len;      /* Q >= 0 */
+    int64_t kv_len;     /* K >= 0 */
+    int64_t qk_width;   /* D >= 0; with D = 0 every score is 0 */
+    int64_t v_width;    /* E >= 1 */
+    attree_strides q;   /* [B, H, Q, D] */
+    attree_strides k;   /* [B, G, K, D] */
+    attree_strides v;   /* [B, G, K, E] */
+    attree_strides o;   /* [B, H, Q, E] */
+    attree_strides lse; /* [B, H, Q] */
+    int32_t q_type;     /* attree_dtype of q, k, v, o, in any mix. Inputs are converted to f32 exactly, o is rounded */
+                        /* once, to nearest even. lse is always f32. */
     int32_t k_type;
     int32_t v_type;
     int32_t o_type;
-    uint32_t flags;       /* ATTREE_CAUSAL | ... */
-    float scale;          /* with ATTREE_USE_SCALE */
-    int64_t q_offset;     /* position of query 0 among the keys, with ATTREE_USE_Q_OFFSET; may be negative */
-    int32_t empty_rows;   /* attree_empty */
-    int32_t isa;          /* attree_isa: at most this one. Asking for one that the machine lacks is an error. */
-    int32_t threads;      /* workers of attree_run: 0 = OpenMP's default for the planning thread; at most 65536 */
-    int32_t reserved;     /* 0 */
+    uint32_t flags;     /* ATTREE_CAUSAL | ... */
+    float scale;        /* with ATTREE_USE_SCALE */
+    int64_t q_offset;   /* position of query 0 among the keys, with ATTREE_USE_Q_OFFSET; may be negative */
+    int32_t empty_rows; /* attree_empty */
+    int32_t isa;        /* attree_isa: at most this one. Asking for one that the machine lacks is an error. */
+    int32_t threads;    /* workers of attree_run: 0 = OpenMP's default for the planning thread; at most 65536 */
+    int32_t reserved;   /* 0 */
 } attree_desc;
 
 /* The tensors of one run. Each pointer is to element (0, 0, 0, 0); it needs the alignment of its element type only, and
@@ -156,7 +156,8 @@ ATTREE_API void attree_plan_destroy(attree_plan *plan);
  * never with Q * K. */
 ATTREE_API size_t attree_plan_workspace(const attree_plan *plan);
 
-/* Writes one line about the plan (kernel, tiles, tasks, workers) into text, cut to capacity bytes with a terminating 0. */
+/* Writes one line about the plan (kernel, tiles, tasks, workers) into text, cut to capacity bytes with a terminating 0.
+ */
 ATTREE_API attree_status attree_plan_describe(const attree_plan *plan, char *text, size_t capacity);
 
 /* Computes o, and lse when asked for. Never allocates. With one worker it does not enter the OpenMP runtime.
@@ -169,8 +170,8 @@ ATTREE_API attree_status attree_run(const attree_plan *plan, const attree_args *
  * late or never leaves its work to the others. Last, one thread calls attree_run_end for the status of the run. */
 ATTREE_API attree_status attree_run_begin(const attree_plan *plan, const attree_args *args);
 ATTREE_API int32_t attree_plan_phases(const attree_plan *plan);
-ATTREE_API attree_status attree_run_worker(const attree_plan *plan, const attree_args *args, int32_t phase, int32_t worker,
-                                           int32_t workers);
+ATTREE_API attree_status attree_run_worker(const attree_plan *plan, const attree_args *args, int32_t phase,
+                                           int32_t worker, int32_t workers);
 ATTREE_API attree_status attree_run_end(const attree_plan *plan, const attree_args *args);
 
 /* One call: plan, allocate the workspace, run, free. args->workspace is ignored. */
@@ -209,11 +210,12 @@ ATTREE_API attree_status attree_state_push_f64(double *state, int64_t v_width, i
 ATTREE_API attree_status attree_state_push_key_f32(float *state, int64_t v_width, float score, const float *value);
 ATTREE_API attree_status attree_state_push_key_f64(double *state, int64_t v_width, double score, const double *value);
 
-/* result = left combined with right, two summaries of disjoint keys. result may be left or right itself, but not overlap
- * them otherwise. The empty state is neutral, bit for bit. A state whose m is NaN or +inf, or whose l is NaN, is refused
- * with ATTREE_ERROR_NONFINITE. */
+/* result = left combined with right, two summaries of disjoint keys. result may be left or right itself, but not
+ * overlap them otherwise. The empty state is neutral, bit for bit. A state whose m is NaN or +inf, or whose l is NaN,
+ * is refused with ATTREE_ERROR_NONFINITE. */
 ATTREE_API attree_status attree_state_merge_f32(float *result, const float *left, const float *right, int64_t v_width);
-ATTREE_API attree_status attree_state_merge_f64(double *result, const double *left, const double *right, int64_t v_width);
+ATTREE_API attree_status attree_state_merge_f64(double *result, const double *left, const double *right,
+                                                int64_t v_width);
 
 /* o[E] = u / l, and *lse = m + log(l) unless lse is NULL. An empty state is ATTREE_ERROR_EMPTY. */
 ATTREE_API attree_status attree_state_finish_f32(const float *state, int64_t v_width, float *o, float *lse);

@@ -1,9 +1,6 @@
 /* Steps 6 and 7: combining and finishing states, value columns in the lanes. */
 
-static float scalar_weight(float t)
-{
-    return t < ATTREE__CUTOFF ? 0.0f : attree__expf(t);
-}
+static float scalar_weight(float t) { return t < ATTREE__CUTOFF ? 0.0f : attree__expf(t); }
 
 static void combine(const attree__states *a, const attree__states *b, int64_t rows, int64_t v_width)
 {

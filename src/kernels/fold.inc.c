@@ -1,20 +1,17 @@
 /* The fold slot: one block of keys for a tile of query rows.
  *
- * Many rows: the block is packed once, then strips of rows that fit the first-level cache go through scores, softmax and
- * values. Few rows: a strip is the whole tile, and keys and values are packed a panel at a time just before their only
- * use, so that they are read from memory once and never written back to it. */
+ * Many rows: the block is packed once, then strips of rows that fit the first-level cache go through scores, softmax
+ * and values. Few rows: a strip is the whole tile, and keys and values are packed a panel at a time just before their
+ * only use, so that they are read from memory once and never written back to it. */
 
-/* Rows that share one pass over the packed block: their scores (12 KiB on AVX2) stay in the first-level cache beside one
- * panel. */
+/* Rows that share one pass over the packed block: their scores (12 KiB on AVX2) stay in the first-level cache beside
+ * one panel. */
 #define STRIP_ROWS (2 * TILE_ROWS)
 
 /* Keys whose values are folded together in the few-rows path. */
 #define VALUE_CHUNK 16
 
-ATTREE_INLINE int64_t round_up(int64_t x, int64_t multiple)
-{
-    return (x + multiple - 1) / multiple * multiple;
-}
+ATTREE_INLINE int64_t round_up(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
 
 /* Scratch: scores of a strip, then packed keys, then packed values. */
 static int64_t scratch_floats(int64_t qk_width, int64_t v_width, int64_t rows)
@@ -29,8 +26,8 @@ static int64_t scratch_floats(int64_t qk_width, int64_t v_width, int64_t rows)
 typedef struct strip {
     const attree__fold *fold;
     int64_t row, rows;
-    key_range seen;   /* union over the rows; empty when from >= to */
-    float *scores;    /* row r of the strip at scores + r * SCORE_STRIDE */
+    key_range seen; /* union over the rows; empty when from >= to */
+    float *scores;  /* row r of the strip at scores + r * SCORE_STRIDE */
     bool pierced[STRIP_ROWS];
 } strip;
 

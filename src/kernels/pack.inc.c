@@ -1,17 +1,14 @@
-/* Packing: queries into groups of TILE_ROWS, keys and values into panels of PANEL columns, all as f32, so that the register
- * tile reads its operands in sequence.
+/* Packing: queries into groups of TILE_ROWS, keys and values into panels of PANEL columns, all as f32, so that the
+ * register tile reads its operands in sequence.
  *
- * Only keys from <= j < to of the block are read; what a panel holds beyond them is zero. Padding takes part in arithmetic
- * whose results are masked or never stored. */
+ * Only keys from <= j < to of the block are read; what a panel holds beyond them is zero. Padding takes part in
+ * arithmetic whose results are masked or never stored. */
 
 typedef struct key_range {
     int64_t from, to;
 } key_range;
 
-ATTREE_INLINE int64_t at_most(int64_t limit, int64_t x)
-{
-    return x < limit ? x : limit;
-}
+ATTREE_INLINE int64_t at_most(int64_t limit, int64_t x) { return x < limit ? x : limit; }
 
 /* n <= VF_LANES numbers that lie apart, then zeros. */
 ATTREE_INLINE vf gather_numbers(const void *data, const int32_t type, int64_t index, int64_t stride, int64_t n)

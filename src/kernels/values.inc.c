@@ -7,7 +7,7 @@ typedef struct value_job {
     const float *values;  /* of key j at values + j * step: PANEL numbers */
     int64_t step;
     key_range seen, dense;
-    float *u;             /* row r at u + r * u_stride */
+    float *u; /* row r at u + r * u_stride */
     int64_t u_stride;
 } value_job;
 

@@ -1,7 +1,7 @@
 /* Vector operations on AVX2 + FMA: 8 floats. The list of operations, and their meaning, is the same in every file here.
  *
- * Register tile: 6 rows x 2 vectors = 12 accumulators, 2 vectors of keys or values, 1 broadcast, of 16 registers. Twelve
- * independent chains cover 2 FMA a cycle at a latency of 4 or 5; 8 loads feed 12 FMA. */
+ * Register tile: 6 rows x 2 vectors = 12 accumulators, 2 vectors of keys or values, 1 broadcast, of 16 registers.
+ * Twelve independent chains cover 2 FMA a cycle at a latency of 4 or 5; 8 loads feed 12 FMA. */
 #ifndef ATTREE_SIMD_AVX2_H
 #define ATTREE_SIMD_AVX2_H
 #define ATTREE_SIMD_AVX2
@@ -23,7 +23,10 @@ ATTREE_INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
 ATTREE_INLINE void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
 
 /* 16-bit numbers to f32, exactly; and back, rounded to nearest even, NaN canonical. */
-ATTREE_INLINE vf vf_load_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
+ATTREE_INLINE vf vf_load_f16(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
 ATTREE_INLINE vf vf_load_bf16(const uint16_t *p)
 {
     const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
@@ -35,7 +38,8 @@ ATTREE_INLINE void vf_store_f16(uint16_t *p, vf x)
 }
 ATTREE_INLINE void vf_store_bf16(uint16_t *p, vf x)
 {
-    const __m256i bits = _mm256_castps_si256(x), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i bits = _mm256_castps_si256(x),
+                  odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
     const __m256i upper = _mm256_srli_epi32(rounded, 16);
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(upper, upper), 0x08);
@@ -63,7 +67,6 @@ ATTREE_INLINE __m256i avx2_below(int64_t n)
 /* p[0] ... p[n-1], then zeros; 0 <= n <= VF_LANES. Reads nothing beyond. */
 ATTREE_INLINE vf vf_load_first(const float *p, int64_t n) { return _mm256_maskload_ps(p, avx2_below(n)); }
 
-
 /* Lanes i < n from a, the others from b; any n. */
 ATTREE_INLINE vf vf_first(int64_t n, vf a, vf b)
 {
@@ -78,7 +81,10 @@ ATTREE_INLINE vf vf_zero_below(vf x, vf t, vf bound)
 }
 
 /* x, but y where a == b. */
-ATTREE_INLINE vf vf_replace_equal(vf x, vf y, vf a, vf b) { return _mm256_blendv_ps(x, y, _mm256_cmp_ps(a, b, _CMP_EQ_OQ)); }
+ATTREE_INLINE vf vf_replace_equal(vf x, vf y, vf a, vf b)
+{
+    return _mm256_blendv_ps(x, y, _mm256_cmp_ps(a, b, _CMP_EQ_OQ));
+}
 
 /* x, but y where the sign bit of sign is set. */
 ATTREE_INLINE vf vf_replace_negative(vf x, vf y, vf sign) { return _mm256_blendv_ps(x, y, sign); }

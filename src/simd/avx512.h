@@ -1,7 +1,7 @@
 /* Vector operations on AVX-512 (F, BW, DQ, VL): 16 floats. Meaning of each operation: see avx2.h.
  *
- * Register tile: 12 rows x 2 vectors = 24 accumulators and 2 vectors of keys or values of 32 registers; the rows' factors
- * are broadcast from memory by the FMA itself. */
+ * Register tile: 12 rows x 2 vectors = 24 accumulators and 2 vectors of keys or values of 32 registers; the rows'
+ * factors are broadcast from memory by the FMA itself. */
 #ifndef ATTREE_SIMD_AVX512_H
 #define ATTREE_SIMD_AVX512_H
 #define ATTREE_SIMD_AVX512
@@ -21,7 +21,10 @@ ATTREE_INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
 ATTREE_INLINE vf vf_all(float x) { return _mm512_set1_ps(x); }
 ATTREE_INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 ATTREE_INLINE void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
-ATTREE_INLINE vf vf_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
+ATTREE_INLINE vf vf_load_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
 ATTREE_INLINE vf vf_load_bf16(const uint16_t *p)
 {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
@@ -33,7 +36,8 @@ ATTREE_INLINE void vf_store_f16(uint16_t *p, vf x)
 }
 ATTREE_INLINE void vf_store_bf16(uint16_t *p, vf x)
 {
-    const __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i bits = _mm512_castps_si512(x),
+                  odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
 }
@@ -61,7 +65,10 @@ ATTREE_INLINE vf vf_replace_equal(vf x, vf y, vf a, vf b)
 {
     return _mm512_mask_mov_ps(x, _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ), y);
 }
-ATTREE_INLINE vf vf_replace_negative(vf x, vf y, vf sign) { return _mm512_mask_mov_ps(x, _mm512_movepi32_mask(_mm512_castps_si512(sign)), y); }
+ATTREE_INLINE vf vf_replace_negative(vf x, vf y, vf sign)
+{
+    return _mm512_mask_mov_ps(x, _mm512_movepi32_mask(_mm512_castps_si512(sign)), y);
+}
 ATTREE_INLINE vf vf_replace_nan(vf x, vf y) { return _mm512_mask_mov_ps(x, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), y); }
 
 ATTREE_INLINE __m256 avx512_low(vf x) { return _mm512_castps512_ps256(x); }

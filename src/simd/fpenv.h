@@ -33,10 +33,7 @@ static inline attree__fpenv attree__fpenv_enter(void)
     return caller;
 }
 
-static inline void attree__fpenv_leave(attree__fpenv caller)
-{
-    _mm_setcsr(caller);
-}
+static inline void attree__fpenv_leave(attree__fpenv caller) { _mm_setcsr(caller); }
 #else
 #error "attree: no floating-point environment for this architecture"
 #endif

@@ -1,6 +1,7 @@
 /* Vector operations on NEON (AArch64): 4 floats. Meaning of each operation: see avx2.h.
  *
- * Register tile: 6 rows x 4 vectors = 24 accumulators, 4 vectors of keys or values and a few row factors of 32 registers. */
+ * Register tile: 6 rows x 4 vectors = 24 accumulators, 4 vectors of keys or values and a few row factors of 32
+ * registers. */
 #ifndef ATTREE_SIMD_NEON_H
 #define ATTREE_SIMD_NEON_H
 #define ATTREE_SIMD_NEON

@@ -39,13 +39,14 @@ double real_attribute(const CaseFile &file, const std::string &name, double abse
 void refuse_unsupported(const CaseFile &file)
 {
     for (const auto &[name, value] : file.attributes) {
+        const std::string attribute = "attribute " + name;
         const bool window = name == "left_window_size" || name == "right_window_size";
-        if ((window && parse_integer("attribute " + name, value) != -1) ||
-            (name == "softcap" && parse_real("attribute " + name, value) != 0.0))
-            unsupported("attribute " + name + " " + value);
+        if ((window && parse_integer(attribute, value) != -1) ||
+            (name == "softcap" && parse_real(attribute, value) != 0.0))
+            unsupported(attribute + " " + value);
         if (!window && name != "softcap" && name != "scale" && name != "is_causal" && name != "q_num_heads" &&
             name != "kv_num_heads")
-            unsupported("attribute " + name);
+            unsupported(attribute);
     }
     for (const auto &[name, tensor] : file.tensors)
         if (name != "Q" && name != "K" && name != "V" && name != "Y")
@@ -104,7 +105,7 @@ attree_desc describe(const CaseFile &file)
     desc.k = k.strides;
     desc.v = v.strides;
     desc.o = y.strides;
-    if (file.attributes.count("scale")) {
+    if (file.attributes.count("scale") != 0) {
         desc.flags |= ATTREE_USE_SCALE;
         desc.scale = static_cast<float>(real_attribute(file, "scale", 1.0));
     }

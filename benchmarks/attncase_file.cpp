@@ -162,7 +162,7 @@ double widen_half(std::uint16_t bits)
     double magnitude = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
     if (exponent == 31)
         magnitude = fraction == 0 ? HUGE_VAL : std::nan("");
-    return bits & 0x8000 ? -magnitude : magnitude;
+    return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
 } // namespace

@@ -109,7 +109,7 @@ double Measurement::fraction(Limit limit, double units_per_run) const
 std::string short_number(double value)
 {
     char text[32];
-    std::snprintf(text, sizeof text, "%.2g", value);
+    (void)std::snprintf(text, sizeof text, "%.2g", value);
     return text;
 }
 

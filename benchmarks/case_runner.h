@@ -15,8 +15,7 @@ enum class Limit { read, fma };
 
 /* Times a workload. Each iteration is one run; counters: GFLOPs of visible pairs; GBs of K and V read once; of_peak and
  * of_bandwidth, the fractions of Roofline's samples on the same number of threads; max_error. An error beyond the
- * tolerance (by default the workload's) or a failing run is reported by SkipWithError. Returns whether all went well.
- */
+ * tolerance (by default the workload's), or a run that fails, goes to SkipWithError. Returns whether all went well. */
 bool run_case(benchmark::State &state, Workload &workload, Roofline &roofline, std::optional<double> tolerance);
 
 /* Times samples of a limit. Each iteration is one sample; counters: GFLOPs or GBs, the median. */

@@ -19,7 +19,7 @@ constexpr std::size_t line_bytes = 64;
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 
 struct Cache {
-    int level = 0;
+    long level = 0;
     std::int64_t bytes = 0;
     std::string sharers; // the processors that share it, which tells one instance from another
 };
@@ -49,7 +49,7 @@ Cache last_level_cache(long processor)
     for (int index = 0; index < 8; index++) {
         const std::string folder =
             "/sys/devices/system/cpu/cpu" + std::to_string(processor) + "/cache/index" + std::to_string(index) + "/";
-        const int level = std::atoi(first_line(folder + "level").c_str());
+        const long level = std::strtol(first_line(folder + "level").c_str(), nullptr, 10);
         if (level > last.level)
             last = {level, parse_size(first_line(folder + "size")), first_line(folder + "shared_cpu_list")};
     }

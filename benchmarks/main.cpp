@@ -180,7 +180,7 @@ int run(int argc, char **argv)
 {
     Options options = parse_options(argc, argv);
     if (options.help) {
-        std::fputs(help_text, stdout);
+        (void)std::fputs(help_text, stdout);
         benchmark::PrintDefaultHelp();
         return 0;
     }
@@ -204,7 +204,7 @@ int main(int argc, char **argv)
     try {
         return bench::run(argc, argv);
     } catch (const std::exception &error) {
-        std::fprintf(stderr, "attree_bench: %s\n", error.what());
+        (void)std::fprintf(stderr, "attree_bench: %s\n", error.what());
         return 1;
     }
 }

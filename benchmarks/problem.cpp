@@ -20,14 +20,14 @@ namespace {
 /* The position of query 0 among the keys. */
 std::int64_t first_position(const attree_desc &desc)
 {
-    return desc.flags & ATTREE_USE_Q_OFFSET ? desc.q_offset : desc.kv_len - desc.q_len;
+    return (desc.flags & ATTREE_USE_Q_OFFSET) != 0 ? desc.q_offset : desc.kv_len - desc.q_len;
 }
 
 /* Pairs of a query and a key that it may see, of one head. */
 double visible_pairs(const attree_desc &desc)
 {
     const double keys = static_cast<double>(desc.kv_len);
-    if (!(desc.flags & ATTREE_CAUSAL))
+    if ((desc.flags & ATTREE_CAUSAL) == 0)
         return static_cast<double>(desc.q_len) * keys;
     /* Query i sees position + i + 1 keys, but at least 0 and at most K: a ramp from query `from` to query `to`. */
     const std::int64_t position = first_position(desc);
@@ -41,7 +41,7 @@ double visible_pairs(const attree_desc &desc)
 
 KeyRange visible_keys(const attree_desc &desc, std::int64_t query)
 {
-    if (!(desc.flags & ATTREE_CAUSAL))
+    if ((desc.flags & ATTREE_CAUSAL) == 0)
         return {0, desc.kv_len};
     return {0, std::clamp<std::int64_t>(first_position(desc) + query + 1, 0, desc.kv_len)};
 }

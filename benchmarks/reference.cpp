@@ -23,7 +23,7 @@ std::vector<double> scores(const Problem &problem, const Row &row, KeyRange keys
 {
     const attree_desc &desc = problem.desc;
     const std::int64_t group = row.head / (desc.q_heads / desc.kv_heads);
-    const double scale = desc.flags & ATTREE_USE_SCALE ? static_cast<double>(desc.scale) : default_scale(desc);
+    const double scale = (desc.flags & ATTREE_USE_SCALE) != 0 ? static_cast<double>(desc.scale) : default_scale(desc);
     const float *const q = problem.q + offset(desc.q, row.batch, row.head, row.query);
     std::vector<double> s;
     for (std::int64_t j = keys.first; j < keys.end; j++) {

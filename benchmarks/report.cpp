@@ -41,7 +41,7 @@ Run with_plain_name(Run run)
 std::string format(const char *pattern, double value)
 {
     char text[64];
-    std::snprintf(text, sizeof text, pattern, value);
+    (void)std::snprintf(text, sizeof text, pattern, value);
     return text;
 }
 

@@ -36,8 +36,8 @@ template <class Work> double time_chunks(int threads, std::int64_t count, Work w
     return seconds_since(start);
 }
 
-/* Chunks for a sample at `rate` units per second: at least one for each thread, at most a second's worth of surprise.
- */
+/* Chunks for a sample at `rate` units per second, at least one for each thread. The rate must be the highest seen: a
+ * sample sized by a slow one would be short, lose more to whatever made that one slow, and so on downwards. */
 std::int64_t sample_chunks(double rate, double chunk_units, int threads)
 {
     const double chunks = std::clamp(rate * sample_seconds / chunk_units, 1.0, 1e6);
@@ -78,7 +78,7 @@ double Roofline::multiply_once(int threads, std::int64_t chunks)
 Roofline::Tuned &Roofline::tuned(int threads)
 {
     Tuned &tuned = tuned_[threads];
-    if (tuned.read.read)
+    if (tuned.read.read != nullptr)
         return tuned;
     constexpr int rounds = 5;
     constexpr std::int64_t chunks_each = 64; // per thread: 32 MiB, 2 to 4 ms
@@ -94,23 +94,26 @@ Roofline::Tuned &Roofline::tuned(int threads)
         }
     }
     for (int round = 0; round < rounds; round++)
-        tuned.fma_rate = multiply_once(threads, 32 * threads);
+        tuned.fma_rate = std::max(tuned.fma_rate, multiply_once(threads, 64 * threads));
     return tuned;
 }
 
 double Roofline::sample_read(int threads)
 {
     Tuned &t = tuned(threads);
-    t.read_rate = read_once(threads, t.read, sample_chunks(t.read_rate, static_cast<double>(chunk_bytes), threads));
-    return t.read_rate;
+    const std::int64_t chunks = sample_chunks(t.read_rate, static_cast<double>(chunk_bytes), threads);
+    const double rate = read_once(threads, t.read, chunks);
+    t.read_rate = std::max(t.read_rate, rate);
+    return rate;
 }
 
 double Roofline::sample_fma(int threads)
 {
     Tuned &t = tuned(threads);
     const double chunk_operations = static_cast<double>(chunk_steps * fma_.operations_each);
-    t.fma_rate = multiply_once(threads, sample_chunks(t.fma_rate, chunk_operations, threads));
-    return t.fma_rate;
+    const double rate = multiply_once(threads, sample_chunks(t.fma_rate, chunk_operations, threads));
+    t.fma_rate = std::max(t.fma_rate, rate);
+    return rate;
 }
 
 } // namespace bench

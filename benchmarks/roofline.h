@@ -25,7 +25,7 @@ class Roofline {
   private:
     struct Tuned {
         ReadKernel read{};
-        double read_rate = 0.0, fma_rate = 0.0; // of the last sample; they size the next
+        double read_rate = 0.0, fma_rate = 0.0; // the highest so far; they size the next sample
     };
 
     Tuned &tuned(int threads);

@@ -27,8 +27,7 @@ struct FmaKernel {
 /* The ways worth trying on this CPU; at least one. */
 std::vector<ReadKernel> read_kernels();
 
-/* The peak of the instruction set that attree calls by this name. Throws std::runtime_error for one it does not know.
- */
+/* The peak of the instruction set that attree calls by this name. Throws std::runtime_error for an unknown one. */
 FmaKernel fma_kernel(const std::string &isa);
 
 } // namespace bench

@@ -3,8 +3,7 @@
  *     <decode|prefill>/<K,V type>/H<h>/G<g>/D<d>/Q<q>/K<k>/<full|causal>/T<threads>[/hot]
  *
  * One batch, E = D. Causal: the last query sees the last key. A decode case goes through copies of K and V that
- * together exceed the caches, as the layers of a model do; /hot stays on one copy. A prefill case always has one copy.
- */
+ * together exceed the caches, as the layers of a model do; /hot stays on one copy. Prefill always has one copy. */
 #ifndef ATTREE_BENCH_SHAPE_H
 #define ATTREE_BENCH_SHAPE_H
 

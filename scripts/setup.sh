@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Usage: scripts/setup.sh [--check-tools]
+# Usage: scripts/setup.sh [--check-tools] [--aarch64]
 #
 # Installs, with apt, the packages that attree needs and this machine lacks; says which and why before it does.
 # When nothing is missing it changes nothing. Needs root, or sudo, only when something is missing.
 #
 #   --check-tools   also what scripts/check.sh needs: clang, the formatter and the linters
+#   --aarch64       also what preset aarch64 needs: a cross-compiler, an emulator and arm64 libraries
 #   --help          this text
 #
 # With ATTREE_SKIP_SETUP=1 in the environment it does nothing, for systems that get the packages in another way.
@@ -30,13 +31,24 @@ check_packages=(
     "clang-tidy        linter"
     "cppcheck          linter"
 )
+aarch64_packages=(
+    "gcc-aarch64-linux-gnu  cross-compiler"
+    "g++-aarch64-linux-gnu  cross-compiler"
+    "qemu-user              runs AArch64 programs"
+    "libsleef-dev:arm64     SLEEF for AArch64"
+    "libcmocka-dev:arm64    test framework for AArch64"
+)
 # Comes along when anything else is installed; its absence alone is no reason to ask for root.
 optional="libopenblas-dev   optional: the comparison in the benchmark"
 
-# For this machine's architecture: the same package may be there for another one as well, or only for that.
+# is_installed PACKAGE[:ARCHITECTURE]: for this machine's architecture when none is named: the same package may be there
+# for another one as well, or only for that.
 is_installed() {
+    local architecture
+    architecture=$(dpkg --print-architecture)
+    [[ $1 == *:* ]] && architecture=${1#*:}
     dpkg-query -W -f='${Architecture} ${db:Status-Status}\n' "$1" 2>/dev/null |
-        grep -xE "(all|$(dpkg --print-architecture)) installed" >/dev/null
+        grep -xE "(all|$architecture) installed" >/dev/null
 }
 
 # as_root COMMAND...
@@ -52,11 +64,21 @@ apt_get() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=120 "$@" </dev/null
 }
 
+# add_architectures PACKAGE...: of packages named PACKAGE:ARCHITECTURE.
+add_architectures() {
+    local package
+    for package in "$@"; do
+        if [[ $package == *:* ]]; then
+            as_root dpkg --add-architecture "${package#*:}"
+        fi
+    done
+}
+
 # install PACKAGE...: tries twice, for a mirror that is briefly away.
 install() {
     local attempt
     for attempt in 1 2; do
-        if apt_get update && apt_get install --no-install-recommends "$@"; then
+        if add_architectures "$@" && apt_get update && apt_get install --no-install-recommends "$@"; then
             return 0
         fi
         say "apt-get failed (attempt $attempt of 2)"
@@ -68,6 +90,7 @@ install() {
 while (($#)); do
     case $1 in
     --check-tools) packages+=("${check_packages[@]}") ;;
+    --aarch64) packages+=("${aarch64_packages[@]}") ;;
     --help | -h) usage && exit ;;
     *) fail "unknown argument $1; see --help" ;;
     esac

@@ -3,8 +3,9 @@
 #
 # Installs what is missing, builds a preset and runs its tests.
 #
-#   --preset NAME   release (default), debug, asan or tsan; built in build/NAME
-#   --isa NAME      the kernels that the library chooses: scalar, avx2 or avx512; default: the widest of this machine
+#   --preset NAME   release (default), debug, asan, tsan, or aarch64 (cross-compiled, run by qemu-user, with fewer cases);
+#                   built in build/NAME
+#   --isa NAME      the kernels that the library chooses: scalar, avx2, avx512 or neon; default: the widest there is
 #   ARGUMENT...     given to ctest, for example -R state or --verbose; after -- anything is
 #   --help          this text
 set -euo pipefail
@@ -27,11 +28,15 @@ while (($#)); do
     shift
 done
 case ${ATTREE_ISA:-scalar} in
-scalar | avx2 | avx512) ;;
-*) fail "the instruction set is $ATTREE_ISA; it must be scalar, avx2 or avx512" ;;
+scalar | avx2 | avx512 | neon) ;;
+*) fail "the instruction set is $ATTREE_ISA; it must be scalar, avx2, avx512 or neon" ;;
 esac
 
-"$root/scripts/setup.sh"
+if [[ $preset == aarch64 ]]; then
+    "$root/scripts/setup.sh" --aarch64
+else
+    "$root/scripts/setup.sh"
+fi
 build "$preset" --preset "$preset"
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 exec ctest --test-dir "$root/build/$preset" --output-on-failure --no-tests=error "${arguments[@]}"

@@ -844,6 +844,26 @@ static void test_misaligned_tensors(void **state)
         }
 }
 
+/* Elements of two bytes need no more than that. */
+static void test_alignment_of_narrow_types(void **state)
+{
+    problem *p = *state;
+    const int32_t types[] = {ATTREE_F16, ATTREE_BF16};
+    for (size_t i = 0; i < COUNT_OF(types); i++)
+        for (tensor t = IN_Q; t <= OUT_O; t++) {
+            attree_desc desc = valid_desc();
+            desc.q_type = desc.k_type = desc.v_type = desc.o_type = types[i];
+            attree_args args = p->args;
+            point(&args, t, (char *)(p->memory + places[t].at) + 1);
+            forget_last_error();
+            expect_error("attree_attention", attree_attention(&desc, &args), ATTREE_ERROR_ALIGN, places[t].name);
+            expect_untouched(p);
+            point(&args, t, (char *)(p->memory + places[t].at) + 2);
+            assert_int_equal(attree_attention(&desc, &args), ATTREE_OK);
+            reset(p);
+        }
+}
+
 static void test_bad_workspace(void **state)
 {
     const problem *p = *state;
@@ -1198,6 +1218,7 @@ int main(void)
         WITH_PROBLEM(test_any_stride_along_size_1),
         cmocka_unit_test(test_any_strides_of_one_element),
         WITH_PROBLEM(test_misaligned_tensors),
+        WITH_PROBLEM(test_alignment_of_narrow_types),
         WITH_PROBLEM(test_bad_workspace),
         WITH_PROBLEM(test_nothing_after_the_workspace_is_written),
         WITH_PROBLEM(test_overlapping_outputs),

@@ -11,8 +11,6 @@
 /* Keys whose values are folded together in the few-rows path. */
 #define VALUE_CHUNK 16
 
-ATTREE_INLINE int64_t round_up(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
-
 /* Scratch: scores of a strip, then packed keys, then packed values. */
 static int64_t scratch_floats(int64_t qk_width, int64_t v_width, int64_t rows)
 {

@@ -10,24 +10,18 @@ typedef struct key_range {
 
 ATTREE_INLINE int64_t at_most(int64_t limit, int64_t x) { return x < limit ? x : limit; }
 
-/* n <= VF_LANES numbers that lie apart, then zeros. */
-ATTREE_INLINE vf gather_numbers(const void *data, const int32_t type, int64_t index, int64_t stride, int64_t n)
+ATTREE_INLINE int64_t round_up(int64_t x, int64_t multiple)
 {
-    float x[VF_LANES];
-    for (int64_t i = 0; i < VF_LANES; i++)
-        x[i] = i < n ? attree__load(data, type, index + i * stride) : 0.0f;
-    return vf_load(x);
+    return (x + multiple - 1) / multiple * multiple;
 }
 
-/* n <= VF_LANES numbers, adjacent or not, then zeros. */
-ATTREE_INLINE vf load_row(const void *data, const int32_t type, int64_t index, int64_t stride, int64_t n)
+/* n <= VF_LANES adjacent numbers, then zeros. */
+ATTREE_INLINE vf load_row(const void *data, const int32_t type, int64_t index, int64_t n)
 {
-    if (stride != 1)
-        return gather_numbers(data, type, index, stride, n);
     return n == VF_LANES ? load_numbers(data, type, index) : load_first_numbers(data, type, index, n);
 }
 
-/* Columns c ... c + VF_LANES - 1 of one panel of keys that starts at key j, transposed into panel rows c, c + 1, ... */
+/* Columns c ... c + columns - 1 of the keys j ... j + PANEL - 1, whose columns are adjacent, transposed into panel rows. */
 ATTREE_INLINE void transpose_keys(float *panel, const attree__rows *k, const int32_t type, int64_t j, key_range keys,
                                   int64_t c, int64_t columns)
 {
@@ -35,9 +29,9 @@ ATTREE_INLINE void transpose_keys(float *panel, const attree__rows *k, const int
         vf x[VF_LANES];
 #pragma GCC unroll 16
         for (int64_t i = 0; i < VF_LANES; i++) {
-            const bool inside = j + v + i >= keys.from && j + v + i < keys.to;
-            const int64_t index = (j + v + i) * k->token + c * k->width;
-            x[i] = inside ? load_row(k->data, type, index, k->width, columns) : vf_zero();
+            const int64_t key = j + v + i;
+            const bool inside = key >= keys.from && key < keys.to;
+            x[i] = inside ? load_row(k->data, type, key * k->token + c, columns) : vf_zero();
         }
         vf_transpose(x);
 #pragma GCC unroll 16
@@ -45,6 +39,16 @@ ATTREE_INLINE void transpose_keys(float *panel, const attree__rows *k, const int
             if (i < columns)
                 vf_store(panel + (c + i) * PANEL + v, x[i]);
     }
+}
+
+/* Keys j ... j + PANEL - 1, number by number, for any strides. */
+static void gather_keys(float *panel, const attree__rows *k, int64_t j, key_range keys, int64_t width)
+{
+    for (int64_t c = 0; c < width; c++)
+        for (int64_t i = 0; i < PANEL; i++) {
+            const bool inside = j + i >= keys.from && j + i < keys.to;
+            panel[c * PANEL + i] = inside ? attree__load(k->data, k->type, (j + i) * k->token + c * k->width) : 0.0f;
+        }
 }
 
 /* Keys j ... j + PANEL - 1 into panel[D][PANEL]. */
@@ -55,6 +59,10 @@ ATTREE_INLINE void pack_keys_of(float *panel, const attree__rows *k, const int32
         for (int64_t c = 0; c < width; c++)
             for (int64_t v = 0; v < PANEL; v += VF_LANES)
                 vf_store(panel + c * PANEL + v, load_numbers(k->data, type, j + v + c * k->width));
+        return;
+    }
+    if (k->width != 1 && width > 1) {
+        gather_keys(panel, k, j, keys, width);
         return;
     }
     int64_t c = 0;
@@ -73,19 +81,36 @@ static void pack_keys(float *panel, const attree__rows *k, int64_t j, key_range 
     }
 }
 
+/* Columns e ... e + PANEL - 1 of the values of all keys in the range, number by number, for any strides. */
+static void gather_values(float *panel, const attree__rows *v, int64_t e, key_range keys, int64_t width)
+{
+    for (int64_t j = keys.from; j < keys.to; j++)
+        for (int64_t i = 0; i < PANEL; i++)
+            panel[j * PANEL + i] =
+                e + i < width ? attree__load(v->data, v->type, j * v->token + (e + i) * v->width) : 0.0f;
+}
+
 /* Columns e ... e + PANEL - 1 of the values of all keys in the range into panel[key][PANEL], at their keys' places. */
 ATTREE_INLINE void pack_values_of(float *panel, const attree__rows *v, const int32_t type, int64_t e, key_range keys,
                                   int64_t width)
 {
-    for (int64_t j = keys.from; j < keys.to; j++)
-        for (int64_t i = 0; i < PANEL; i += VF_LANES) {
-            const int64_t left = width - e - i, n = left < 0 ? 0 : at_most(VF_LANES, left);
-            vf_store(panel + j * PANEL + i, load_row(v->data, type, j * v->token + (e + i) * v->width, v->width, n));
-        }
+    for (int64_t i = 0; i < PANEL; i += VF_LANES) {
+        const int64_t left = width - e - i, n = left < 0 ? 0 : at_most(VF_LANES, left);
+        if (n == VF_LANES)
+            for (int64_t j = keys.from; j < keys.to; j++)
+                vf_store(panel + j * PANEL + i, load_numbers(v->data, type, j * v->token + e + i));
+        else
+            for (int64_t j = keys.from; j < keys.to; j++)
+                vf_store(panel + j * PANEL + i, load_first_numbers(v->data, type, j * v->token + e + i, n));
+    }
 }
 
 static void pack_values(float *panel, const attree__rows *v, int64_t e, key_range keys, int64_t width)
 {
+    if (v->width != 1 && width > 1) {
+        gather_values(panel, v, e, keys, width);
+        return;
+    }
     switch (v->type) {
     case ATTREE_F16: pack_values_of(panel, v, ATTREE_F16, e, keys, width); break;
     case ATTREE_BF16: pack_values_of(panel, v, ATTREE_BF16, e, keys, width); break;
@@ -96,17 +121,21 @@ static void pack_values(float *panel, const attree__rows *v, int64_t e, key_rang
 /* Vectors that hold the rows of a group. */
 #define ROW_VECS ((TILE_ROWS + VF_LANES - 1) / VF_LANES)
 
-/* Columns c ... c + VF_LANES - 1 of the `rows` rows of a group, transposed into packed[c][TILE_ROWS]. A store may spill
- * into the columns after it, which are written later. */
-ATTREE_INLINE void transpose_queries(float *packed, const attree__queries *q, const int32_t type, int64_t first,
+ATTREE_INLINE int64_t query_index(const attree__queries *q, int64_t row)
+{
+    return row / q->heads * q->token + row % q->heads * q->head;
+}
+
+/* Columns c ... c + columns - 1 of the `rows` rows of a group, transposed into packed[c][TILE_ROWS]. A store may spill into
+ * the columns after it, which are written later. */
+ATTREE_INLINE void transpose_queries(float *packed, const attree__queries *q, const int32_t type, const int64_t *starts,
                                      int64_t rows, int64_t c, int64_t columns)
 {
     vf x[ROW_VECS][VF_LANES];
     for (int v = 0; v < ROW_VECS; v++) {
         for (int64_t i = 0; i < VF_LANES; i++) {
-            const int64_t row = first + v * VF_LANES + i;
-            const int64_t index = row / q->heads * q->token + row % q->heads * q->head + c * q->width;
-            x[v][i] = v * VF_LANES + i < rows ? load_row(q->data, type, index, q->width, columns) : vf_zero();
+            const int64_t row = v * VF_LANES + i;
+            x[v][i] = row < rows ? load_row(q->data, type, starts[row] + c, columns) : vf_zero();
         }
         vf_transpose(x[v]);
     }
@@ -117,14 +146,35 @@ ATTREE_INLINE void transpose_queries(float *packed, const attree__queries *q, co
 
 ATTREE_INLINE void pack_queries_of(float *packed, const attree__queries *q, const int32_t type, int64_t width)
 {
-    for (int64_t r = 0; r < q->rows; r += TILE_ROWS)
-        for (int64_t c = 0; c < width; c += VF_LANES)
-            transpose_queries(packed + r * width, q, type, q->first + r, at_most(TILE_ROWS, q->rows - r), c,
-                              at_most(VF_LANES, width - c));
+    for (int64_t r = 0; r < q->rows; r += TILE_ROWS) {
+        const int64_t rows = at_most(TILE_ROWS, q->rows - r);
+        int64_t starts[TILE_ROWS], c = 0;
+        for (int64_t i = 0; i < rows; i++)
+            starts[i] = query_index(q, q->first + r + i);
+        for (; c + VF_LANES <= width; c += VF_LANES)
+            transpose_queries(packed + r * width, q, type, starts, rows, c, VF_LANES);
+        if (c < width)
+            transpose_queries(packed + r * width, q, type, starts, rows, c, width - c);
+    }
+}
+
+/* Query rows, number by number, for any strides. */
+static void gather_queries(float *packed, const attree__queries *q, int64_t width)
+{
+    for (int64_t r = 0; r < round_up(q->rows, TILE_ROWS); r++) {
+        float *const to = packed + r / TILE_ROWS * TILE_ROWS * width + r % TILE_ROWS;
+        for (int64_t c = 0; c < width; c++)
+            to[c * TILE_ROWS] =
+                r < q->rows ? attree__load(q->data, q->type, query_index(q, q->first + r) + c * q->width) : 0.0f;
+    }
 }
 
 static void pack_queries(float *packed, const attree__queries *q, int64_t qk_width)
 {
+    if (q->width != 1 && qk_width > 1) {
+        gather_queries(packed, q, qk_width);
+        return;
+    }
     switch (q->type) {
     case ATTREE_F16: pack_queries_of(packed, q, ATTREE_F16, qk_width); break;
     case ATTREE_BF16: pack_queries_of(packed, q, ATTREE_BF16, qk_width); break;

@@ -7,8 +7,8 @@
  *     tensor NAME TYPE RANK DIM... OFFSET      dense, last dimension fastest; bytes from the end of the empty line
  *
  * TYPE is f32, f16, f64, u8 (boolean) or i64. Q, K, V and Y are [batch, heads, tokens, width]; or, with the attributes
- * q_num_heads and kv_num_heads, [batch, tokens, heads * width]. Files are not trusted: whatever they hold, the answer is
- * a case or an exception. */
+ * q_num_heads and kv_num_heads, [batch, tokens, heads * width]. Files are not trusted: whatever they hold, the answer
+ * is a case or an exception. */
 #ifndef ATTREE_BENCH_ATTNCASE_H
 #define ATTREE_BENCH_ATTNCASE_H
 

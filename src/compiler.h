@@ -11,6 +11,9 @@
 #define ATTREE_INLINE static inline __attribute__((always_inline))
 #define ATTREE_PRINTF(format_at, first_at) __attribute__((format(printf, format_at, first_at)))
 
+/* Asks for the cache line at p; p may be any address, also one that does not exist. */
+#define attree__prefetch(p) __builtin_prefetch((const void *)(p))
+
 /* True, and *result undefined, when the operation does not fit *result's type. */
 #define attree__add_overflows(a, b, result) __builtin_add_overflow(a, b, result)
 #define attree__mul_overflows(a, b, result) __builtin_mul_overflow(a, b, result)

@@ -63,8 +63,9 @@ static void choose_tasks(attree_plan *plan)
            (rows * row_bytes > LEVELS_BYTES_MOST || ceil_div(plan->group_rows, rows) * groups < wanted))
         rows /= 2;
     rows = rows < TILE_ROWS_LEAST ? TILE_ROWS_LEAST : rows;
-    plan->tile_rows = plan->group_rows < rows ? plan->group_rows : rows;
-    plan->tiles = plan->tile_rows > 0 ? ceil_div(plan->group_rows, plan->tile_rows) : 0;
+    plan->tiles = ceil_div(plan->group_rows, rows);
+    if (plan->tiles > 0) /* of equal size, but for the rounding to whole register tiles */
+        plan->tile_rows = smaller(round_up(ceil_div(plan->group_rows, plan->tiles), 12), plan->group_rows);
 
     plan->chunk_blocks = 1;
     while (plan->chunk_blocks < plan->blocks)

@@ -11,13 +11,18 @@
 /* Keys whose values are folded together in the few-rows path. */
 #define VALUE_CHUNK 16
 
+/* Floats between panels of a packed block of values, not a multiple of 4 KiB / 4, so that writing a row of values, a
+ * piece to each panel, does not hit one cache set again and again; and the same for a chunk. */
+#define VALUE_STRIDE ((ATTREE__BLOCK + 1) * PANEL)
+#define CHUNK_STRIDE (VALUE_CHUNK * PANEL)
+
 /* Scratch: scores of a strip, then packed keys, then packed values. */
 static int64_t scratch_floats(int64_t qk_width, int64_t v_width, int64_t rows)
 {
-    const int64_t scores = STRIP_ROWS * SCORE_STRIDE;
+    const int64_t scores = STRIP_ROWS * SCORE_STRIDE, panels = round_up(v_width, PANEL) / PANEL;
     if (rows <= STRIP_ROWS)
-        return scores + PANEL * qk_width + ATTREE__BLOCK * PANEL;
-    return scores + ATTREE__BLOCK * (qk_width + round_up(v_width, PANEL));
+        return scores + PANEL * qk_width + panels * CHUNK_STRIDE;
+    return scores + ATTREE__BLOCK * qk_width + panels * VALUE_STRIDE;
 }
 
 /* A strip of rows: their places, and the visible keys of all of them. */
@@ -80,7 +85,7 @@ static key_range dense_keys(const strip *s, int64_t r, int64_t rows, key_range s
     return dense.from < dense.to ? dense : (key_range){seen.to, seen.to};
 }
 
-/* Adds the values of keys in part, in columns e ... of the panel, to u of each row. values points to key 0. */
+/* Adds the values of keys in part, in columns e ... of the panel, to u of each row. values points to key part.from. */
 static void strip_values(const strip *s, const float *values, int64_t step, int64_t e, key_range part)
 {
     const attree__fold *f = s->fold;
@@ -91,7 +96,7 @@ static void strip_values(const strip *s, const float *values, int64_t step, int6
             continue;
         const value_job job = {
             .weights = s->scores + r * SCORE_STRIDE,
-            .values = values,
+            .values = values + (seen.from - part.from) * step,
             .step = step,
             .seen = seen,
             .dense = dense_keys(s, r, rows, seen),
@@ -111,11 +116,32 @@ static void empty_rows(const attree__fold *f, int64_t row, int64_t rows)
     }
 }
 
+/* Adds the values of a chunk of keys to u of each row of the strip. f32 values are used where they lie, but for a last panel
+ * that is not full; others are packed first. */
+static void chunk_values(const strip *s, bool in_place, float *packed, key_range part)
+{
+    const attree__fold *f = s->fold;
+    const value_panels panels = {packed, part.from, CHUNK_STRIDE};
+    const int64_t whole = in_place ? f->v_width / PANEL * PANEL : 0;
+    for (int64_t e = 0; e < whole; e += PANEL) {
+        for (int64_t j = part.from; j < part.to; j++)
+            for (int64_t i = 0; i < PANEL; i += VF_LANES)
+                prefetch_number(&f->v, ATTREE_F32, j + KEYS_AHEAD, e + i);
+        strip_values(s, (const float *)f->v.data + part.from * f->v.token + e, f->v.token, e, part);
+    }
+    if (whole == f->v_width)
+        return;
+    const attree__rows rest = {(const float *)f->v.data + whole, f->v.token, f->v.width, f->v.type};
+    pack_values(&panels, in_place ? &rest : &f->v, part, f->v_width - whole);
+    for (int64_t e = whole; e < f->v_width; e += PANEL)
+        strip_values(s, value_panel(&panels, part.from, e - whole), PANEL, e, part);
+}
+
 static void fold_few_rows(const attree__fold *f)
 {
     strip s = {f, 0, f->rows, union_of_rows(f, 0, f->rows), f->scratch, {false}};
     float *const key_panel = f->scratch + STRIP_ROWS * SCORE_STRIDE;
-    float *const value_panel = key_panel + PANEL * f->qk_width;
+    float *const values = key_panel + PANEL * f->qk_width;
     if (s.seen.from >= s.seen.to) {
         empty_rows(f, 0, f->rows);
         return;
@@ -125,16 +151,9 @@ static void fold_few_rows(const attree__fold *f)
         strip_scores(&s, key_panel, j);
     }
     strip_softmax(&s);
-    for (int64_t j = s.seen.from; j < s.seen.to; j += VALUE_CHUNK) {
-        const key_range part = {j, at_most(s.seen.to, j + VALUE_CHUNK)};
-        for (int64_t e = 0; e < f->v_width; e += PANEL) {
-            const bool in_place = f->v.type == ATTREE_F32 && f->v.width == 1 && e + PANEL <= f->v_width;
-            if (!in_place)
-                pack_values(value_panel, &f->v, e, part, f->v_width);
-            const float *values = in_place ? (const float *)f->v.data + e : value_panel;
-            strip_values(&s, values, in_place ? f->v.token : PANEL, e, part);
-        }
-    }
+    const bool in_place = f->v.type == ATTREE_F32 && (f->v.width == 1 || f->v_width == 1);
+    for (int64_t j = s.seen.from; j < s.seen.to; j += VALUE_CHUNK)
+        chunk_values(&s, in_place, values, (key_range){j, at_most(s.seen.to, j + VALUE_CHUNK)});
 }
 
 static void fold_many_rows(const attree__fold *f)
@@ -144,8 +163,8 @@ static void fold_many_rows(const attree__fold *f)
     float *const values = keys + ATTREE__BLOCK * f->qk_width;
     for (int64_t j = all.from / PANEL * PANEL; j < all.to; j += PANEL)
         pack_keys(keys + j * f->qk_width, &f->k, j, all, f->qk_width);
-    for (int64_t e = 0; e < f->v_width; e += PANEL)
-        pack_values(values + e * ATTREE__BLOCK, &f->v, e, all, f->v_width);
+    const value_panels panels = {values, 0, VALUE_STRIDE};
+    pack_values(&panels, &f->v, all, f->v_width);
 
     for (int64_t row = 0; row < f->rows; row += STRIP_ROWS) {
         const int64_t rows = at_most(STRIP_ROWS, f->rows - row);
@@ -158,7 +177,7 @@ static void fold_many_rows(const attree__fold *f)
             strip_scores(&s, keys + j * f->qk_width, j);
         strip_softmax(&s);
         for (int64_t e = 0; e < f->v_width; e += PANEL)
-            strip_values(&s, values + e * ATTREE__BLOCK, PANEL, e, s.seen);
+            strip_values(&s, value_panel(&panels, s.seen.from, e), PANEL, e, s.seen);
     }
 }
 

@@ -21,10 +21,25 @@ ATTREE_INLINE vf load_row(const void *data, const int32_t type, int64_t index, i
     return n == VF_LANES ? load_numbers(data, type, index) : load_first_numbers(data, type, index, n);
 }
 
+/* Keys and values are read a panel or chunk of rows at a time, each row a stream of its own, which hardware prefetchers do
+ * not follow far. So whoever reads a row asks for the one this many keys on: enough to cover the latency of memory, and
+ * little enough to stay in the first-level cache. It may be one of the next block, or beyond the tensor. */
+#define KEYS_AHEAD 32
+
+/* Asks for column c of key j, once per cache line. Addresses are computed as integers: they need not exist. */
+ATTREE_INLINE void prefetch_number(const attree__rows *rows, const int32_t type, int64_t j, int64_t c)
+{
+    const int64_t bytes = type == ATTREE_F32 ? 4 : 2;
+    if (c * bytes % 64 == 0)
+        attree__prefetch((uintptr_t)rows->data + (uintptr_t)((j * rows->token + c) * bytes));
+}
+
 /* Columns c ... c + columns - 1 of the keys j ... j + PANEL - 1, whose columns are adjacent, transposed into panel rows. */
 ATTREE_INLINE void transpose_keys(float *panel, const attree__rows *k, const int32_t type, int64_t j, key_range keys,
                                   int64_t c, int64_t columns)
 {
+    for (int64_t i = 0; i < PANEL; i++)
+        prefetch_number(k, type, j + i + KEYS_AHEAD, c);
     for (int64_t v = 0; v < PANEL; v += VF_LANES) {
         vf x[VF_LANES];
 #pragma GCC unroll 16
@@ -81,40 +96,59 @@ static void pack_keys(float *panel, const attree__rows *k, int64_t j, key_range 
     }
 }
 
-/* Columns e ... e + PANEL - 1 of the values of all keys in the range, number by number, for any strides. */
-static void gather_values(float *panel, const attree__rows *v, int64_t e, key_range keys, int64_t width)
+/* Packed values: column e of key j is number e / PANEL * stride + (j - first) * PANEL + e % PANEL. */
+typedef struct value_panels {
+    float *data;
+    int64_t first, stride;
+} value_panels;
+
+ATTREE_INLINE float *value_panel(const value_panels *panels, int64_t j, int64_t e)
 {
-    for (int64_t j = keys.from; j < keys.to; j++)
-        for (int64_t i = 0; i < PANEL; i++)
-            panel[j * PANEL + i] =
-                e + i < width ? attree__load(v->data, v->type, j * v->token + (e + i) * v->width) : 0.0f;
+    return panels->data + e / PANEL * panels->stride + (j - panels->first) * PANEL;
 }
 
-/* Columns e ... e + PANEL - 1 of the values of all keys in the range into panel[key][PANEL], at their keys' places. */
-ATTREE_INLINE void pack_values_of(float *panel, const attree__rows *v, const int32_t type, int64_t e, key_range keys,
+/* The values of the keys in the range, number by number, for any strides. */
+static void gather_values(const value_panels *panels, const attree__rows *v, key_range keys, int64_t width)
+{
+    for (int64_t j = keys.from; j < keys.to; j++)
+        for (int64_t e = 0; e < round_up(width, PANEL); e++)
+            value_panel(panels, j, e)[e % PANEL] =
+                e < width ? attree__load(v->data, v->type, j * v->token + e * v->width) : 0.0f;
+}
+
+/* The values of the keys in the range, columns beyond the width zero. */
+ATTREE_INLINE void pack_values_of(const value_panels *panels, const attree__rows *v, const int32_t type, key_range keys,
                                   int64_t width)
 {
-    for (int64_t i = 0; i < PANEL; i += VF_LANES) {
-        const int64_t left = width - e - i, n = left < 0 ? 0 : at_most(VF_LANES, left);
-        if (n == VF_LANES)
-            for (int64_t j = keys.from; j < keys.to; j++)
-                vf_store(panel + j * PANEL + i, load_numbers(v->data, type, j * v->token + e + i));
-        else
-            for (int64_t j = keys.from; j < keys.to; j++)
-                vf_store(panel + j * PANEL + i, load_first_numbers(v->data, type, j * v->token + e + i, n));
+    for (int64_t j = keys.from; j < keys.to; j++) {
+        int64_t e = 0;
+        for (; e + PANEL <= width; e += PANEL) {
+            float *const to = value_panel(panels, j, e);
+            for (int64_t i = 0; i < PANEL; i += VF_LANES) {
+                prefetch_number(v, type, j + KEYS_AHEAD, e + i);
+                vf_store(to + i, load_numbers(v->data, type, j * v->token + e + i));
+            }
+        }
+        if (e < width) {
+            float *const to = value_panel(panels, j, e);
+            for (int64_t i = 0; i < PANEL; i += VF_LANES) {
+                const int64_t left = width - e - i, n = left < 0 ? 0 : at_most(VF_LANES, left);
+                vf_store(to + i, load_first_numbers(v->data, type, j * v->token + e + i, n));
+            }
+        }
     }
 }
 
-static void pack_values(float *panel, const attree__rows *v, int64_t e, key_range keys, int64_t width)
+static void pack_values(const value_panels *panels, const attree__rows *v, key_range keys, int64_t width)
 {
     if (v->width != 1 && width > 1) {
-        gather_values(panel, v, e, keys, width);
+        gather_values(panels, v, keys, width);
         return;
     }
     switch (v->type) {
-    case ATTREE_F16: pack_values_of(panel, v, ATTREE_F16, e, keys, width); break;
-    case ATTREE_BF16: pack_values_of(panel, v, ATTREE_BF16, e, keys, width); break;
-    default: pack_values_of(panel, v, ATTREE_F32, e, keys, width); break;
+    case ATTREE_F16: pack_values_of(panels, v, ATTREE_F16, keys, width); break;
+    case ATTREE_BF16: pack_values_of(panels, v, ATTREE_BF16, keys, width); break;
+    default: pack_values_of(panels, v, ATTREE_F32, keys, width); break;
     }
 }
 

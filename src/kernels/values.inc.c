@@ -4,7 +4,7 @@
  * weights, are dense.from <= j < dense.to; seen.from <= dense.from <= dense.to <= seen.to. */
 typedef struct value_job {
     const float *weights; /* row r at weights + r * SCORE_STRIDE, indexed by key */
-    const float *values;  /* of key j at values + j * step: PANEL numbers */
+    const float *values;  /* of key j at values + (j - seen.from) * step: PANEL numbers */
     int64_t step;
     key_range seen, dense;
     float *u; /* row r at u + r * u_stride */
@@ -13,7 +13,8 @@ typedef struct value_job {
 
 ATTREE_INLINE tile_operands value_operands(const value_job *job, int64_t from, int64_t to)
 {
-    return (tile_operands){job->weights + from, SCORE_STRIDE, 1, job->values + from * job->step, job->step, to - from};
+    const float *const values = job->values + (from - job->seen.from) * job->step;
+    return (tile_operands){job->weights + from, SCORE_STRIDE, 1, values, job->step, to - from};
 }
 
 /* u += weights * values. */

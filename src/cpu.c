@@ -11,11 +11,20 @@ bool attree__cpu_has(attree_isa isa)
 
 #else
 
+#include <cpuid.h>
+
+/* clang's __builtin_cpu_supports does not know F16C. Its registers are AVX's. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 bool attree__cpu_has(attree_isa isa)
 {
     __builtin_cpu_init();
     const bool scalar = __builtin_cpu_supports("avx") && __builtin_cpu_supports("fma");
-    const bool avx2 = scalar && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    const bool avx2 = scalar && __builtin_cpu_supports("avx2") && has_f16c();
     switch (isa) {
     case ATTREE_ISA_AUTO:
     case ATTREE_ISA_SCALAR: return scalar;

@@ -26,13 +26,11 @@ ATTREE_INLINE void value_tile(const int rows, const int vecs, const value_job *j
 #pragma GCC unroll 4
         for (int v = 0; v < vecs; v++)
             acc[r * vecs + v] = vf_load(job->u + r * job->u_stride + v * VF_LANES);
-    const key_range edges[2] = {{job->seen.from, job->dense.from}, {job->dense.to, job->seen.to}};
-#pragma GCC unroll 1
-    for (int side = 0; side < 2; side++) { /* a loop, so that there is one copy of the code for edges */
-        tile_multiply_visible(acc, rows, vecs, value_operands(job, edges[side].from, edges[side].to));
-        if (side == 0)
-            tile_multiply(acc, rows, vecs, value_operands(job, job->dense.from, job->dense.to));
-    }
+    if (job->seen.from < job->dense.from)
+        tile_multiply_visible(acc, rows, vecs, value_operands(job, job->seen.from, job->dense.from));
+    tile_multiply(acc, rows, vecs, value_operands(job, job->dense.from, job->dense.to));
+    if (job->dense.to < job->seen.to)
+        tile_multiply_visible(acc, rows, vecs, value_operands(job, job->dense.to, job->seen.to));
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4

@@ -16,6 +16,7 @@
 #include "scores.inc.c"
 #include "softmax.inc.c"
 #include "values.inc.c"
+#include "strip.inc.c"
 #include "fold.inc.c"
 #include "combine.inc.c"
 /* clang-format on */

@@ -34,121 +34,138 @@ ATTREE_INLINE void prefetch_number(const attree__rows *rows, const int32_t type,
         attree__prefetch((uintptr_t)rows->data + (uintptr_t)((j * rows->token + c) * bytes));
 }
 
-/* Columns c ... c + columns - 1 of the keys j ... j + PANEL - 1, whose columns are adjacent, transposed into panel rows. */
-ATTREE_INLINE void transpose_keys(float *panel, const attree__rows *k, const int32_t type, int64_t j, key_range keys,
+/* Columns c ... c + columns - 1 of the keys j ... j + VF_LANES - 1, whose columns are adjacent, transposed into panel rows
+ * of `span` numbers. */
+ATTREE_INLINE void transpose_keys(float *panel, const int64_t span, const attree__rows *k, const int32_t type, int64_t j,
                                   int64_t c, int64_t columns)
 {
-    for (int64_t i = 0; i < PANEL; i++)
-        prefetch_number(k, type, j + i + KEYS_AHEAD, c);
-    for (int64_t v = 0; v < PANEL; v += VF_LANES) {
-        vf x[VF_LANES];
+    vf x[VF_LANES];
 #pragma GCC unroll 16
-        for (int64_t i = 0; i < VF_LANES; i++) {
-            const int64_t key = j + v + i;
-            const bool inside = key >= keys.from && key < keys.to;
-            x[i] = inside ? load_row(k->data, type, key * k->token + c, columns) : vf_zero();
-        }
-        vf_transpose(x);
+    for (int64_t i = 0; i < VF_LANES; i++)
+        x[i] = load_row(k->data, type, (j + i) * k->token + c, columns);
+    vf_transpose(x);
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < VF_LANES; i++)
+        if (i < columns)
+            vf_store(panel + i * span, x[i]);
+}
+
+/* All of VF_LANES keys. */
+ATTREE_INLINE void pack_whole_keys(float *panel, const int64_t span, const attree__rows *k, const int32_t type, int64_t j,
+                                   int64_t width)
+{
+    int64_t c = 0;
+    for (; c + VF_LANES <= width; c += VF_LANES) {
 #pragma GCC unroll 16
         for (int64_t i = 0; i < VF_LANES; i++)
-            if (i < columns)
-                vf_store(panel + (c + i) * PANEL + v, x[i]);
+            prefetch_number(k, type, j + i + KEYS_AHEAD, c);
+        transpose_keys(panel + c * span, span, k, type, j, c, VF_LANES);
     }
+    if (c < width)
+        transpose_keys(panel + c * span, span, k, type, j, c, width - c);
 }
 
-/* Keys j ... j + PANEL - 1, number by number, for any strides. */
-static void gather_keys(float *panel, const attree__rows *k, int64_t j, key_range keys, int64_t width)
+/* The keys `at`, number by number, for any strides; zero outside of the range `keys`. */
+static void gather_keys(float *panel, int64_t span, const attree__rows *k, key_range at, key_range keys, int64_t width)
 {
     for (int64_t c = 0; c < width; c++)
-        for (int64_t i = 0; i < PANEL; i++) {
-            const bool inside = j + i >= keys.from && j + i < keys.to;
-            panel[c * PANEL + i] = inside ? attree__load(k->data, k->type, (j + i) * k->token + c * k->width) : 0.0f;
+        for (int64_t j = at.from; j < at.to; j++) {
+            const bool inside = j >= keys.from && j < keys.to;
+            panel[c * span + j - at.from] = inside ? attree__load(k->data, k->type, j * k->token + c * k->width) : 0.0f;
         }
 }
 
-/* Keys j ... j + PANEL - 1 into panel[D][PANEL]. */
-ATTREE_INLINE void pack_keys_of(float *panel, const attree__rows *k, const int32_t type, int64_t j, key_range keys,
-                                int64_t width)
+/* Keys j ... j + span - 1 into panel[D][span]. */
+ATTREE_INLINE void pack_keys_of(float *panel, const int64_t span, const attree__rows *k, const int32_t type, int64_t j,
+                                key_range keys, int64_t width)
 {
-    if (k->token == 1 && j >= keys.from && j + PANEL <= keys.to) { /* keys are adjacent: no need to transpose */
-        for (int64_t c = 0; c < width; c++)
-            for (int64_t v = 0; v < PANEL; v += VF_LANES)
-                vf_store(panel + c * PANEL + v, load_numbers(k->data, type, j + v + c * k->width));
-        return;
+    for (int64_t v = 0; v < span; v += VF_LANES) {
+        const key_range at = {j + v, j + v + VF_LANES};
+        const bool whole = at.from >= keys.from && at.to <= keys.to;
+        if (whole && k->token == 1) /* keys are adjacent: no need to transpose */
+            for (int64_t c = 0; c < width; c++)
+                vf_store(panel + v + c * span, load_numbers(k->data, type, at.from + c * k->width));
+        else if (whole && (k->width == 1 || width <= 1))
+            pack_whole_keys(panel + v, span, k, type, at.from, width);
+        else
+            gather_keys(panel + v, span, k, at, keys, width);
     }
-    if (k->width != 1 && width > 1) {
-        gather_keys(panel, k, j, keys, width);
-        return;
-    }
-    int64_t c = 0;
-    for (; c + VF_LANES <= width; c += VF_LANES)
-        transpose_keys(panel, k, type, j, keys, c, VF_LANES);
-    if (c < width)
-        transpose_keys(panel, k, type, j, keys, c, width - c);
 }
 
-static void pack_keys(float *panel, const attree__rows *k, int64_t j, key_range keys, int64_t width)
+ATTREE_INLINE void pack_keys(float *panel, const int64_t span, const attree__rows *k, int64_t j, key_range keys,
+                             int64_t width)
 {
     switch (k->type) {
-    case ATTREE_F16: pack_keys_of(panel, k, ATTREE_F16, j, keys, width); break;
-    case ATTREE_BF16: pack_keys_of(panel, k, ATTREE_BF16, j, keys, width); break;
-    default: pack_keys_of(panel, k, ATTREE_F32, j, keys, width); break;
+    case ATTREE_F16: pack_keys_of(panel, span, k, ATTREE_F16, j, keys, width); break;
+    case ATTREE_BF16: pack_keys_of(panel, span, k, ATTREE_BF16, j, keys, width); break;
+    default: pack_keys_of(panel, span, k, ATTREE_F32, j, keys, width); break;
     }
 }
 
-/* Packed values: column e of key j is number e / PANEL * stride + (j - first) * PANEL + e % PANEL. */
-typedef struct value_panels {
-    float *data;
-    int64_t first, stride;
-} value_panels;
-
-ATTREE_INLINE float *value_panel(const value_panels *panels, int64_t j, int64_t e)
+static void pack_key_panel(float *panel, const attree__rows *k, int64_t j, key_range keys, int64_t width)
 {
-    return panels->data + e / PANEL * panels->stride + (j - panels->first) * PANEL;
+    pack_keys(panel, PANEL, k, j, keys, width);
+}
+
+static void pack_key_span(float *panel, const attree__rows *k, int64_t j, key_range keys, int64_t width)
+{
+    pack_keys(panel, KEY_SPAN, k, j, keys, width);
+}
+
+/* Where packed values go: columns e ... e + PANEL - 1 of key j, e a multiple of PANEL, start at
+ * data + e / PANEL * panel + (j - first) * key. */
+typedef struct packed_values {
+    float *data;
+    int64_t first, panel, key;
+} packed_values;
+
+ATTREE_INLINE float *packed_value(const packed_values *to, int64_t j, int64_t e)
+{
+    return to->data + e / PANEL * to->panel + (j - to->first) * to->key;
 }
 
 /* The values of the keys in the range, number by number, for any strides. */
-static void gather_values(const value_panels *panels, const attree__rows *v, key_range keys, int64_t width)
+static void gather_values(const packed_values *to, const attree__rows *v, key_range keys, int64_t width)
 {
     for (int64_t j = keys.from; j < keys.to; j++)
         for (int64_t e = 0; e < round_up(width, PANEL); e++)
-            value_panel(panels, j, e)[e % PANEL] =
+            packed_value(to, j, e)[e % PANEL] =
                 e < width ? attree__load(v->data, v->type, j * v->token + e * v->width) : 0.0f;
 }
 
 /* The values of the keys in the range, columns beyond the width zero. */
-ATTREE_INLINE void pack_values_of(const value_panels *panels, const attree__rows *v, const int32_t type, key_range keys,
+ATTREE_INLINE void pack_values_of(const packed_values *to, const attree__rows *v, const int32_t type, key_range keys,
                                   int64_t width)
 {
     for (int64_t j = keys.from; j < keys.to; j++) {
         int64_t e = 0;
         for (; e + PANEL <= width; e += PANEL) {
-            float *const to = value_panel(panels, j, e);
+            float *const at = packed_value(to, j, e);
             for (int64_t i = 0; i < PANEL; i += VF_LANES) {
                 prefetch_number(v, type, j + KEYS_AHEAD, e + i);
-                vf_store(to + i, load_numbers(v->data, type, j * v->token + e + i));
+                vf_store(at + i, load_numbers(v->data, type, j * v->token + e + i));
             }
         }
         if (e < width) {
-            float *const to = value_panel(panels, j, e);
+            float *const at = packed_value(to, j, e);
             for (int64_t i = 0; i < PANEL; i += VF_LANES) {
                 const int64_t left = width - e - i, n = left < 0 ? 0 : at_most(VF_LANES, left);
-                vf_store(to + i, load_first_numbers(v->data, type, j * v->token + e + i, n));
+                vf_store(at + i, load_first_numbers(v->data, type, j * v->token + e + i, n));
             }
         }
     }
 }
 
-static void pack_values(const value_panels *panels, const attree__rows *v, key_range keys, int64_t width)
+static void pack_values(const packed_values *to, const attree__rows *v, key_range keys, int64_t width)
 {
     if (v->width != 1 && width > 1) {
-        gather_values(panels, v, keys, width);
+        gather_values(to, v, keys, width);
         return;
     }
     switch (v->type) {
-    case ATTREE_F16: pack_values_of(panels, v, ATTREE_F16, keys, width); break;
-    case ATTREE_BF16: pack_values_of(panels, v, ATTREE_BF16, keys, width); break;
-    default: pack_values_of(panels, v, ATTREE_F32, keys, width); break;
+    case ATTREE_F16: pack_values_of(to, v, ATTREE_F16, keys, width); break;
+    case ATTREE_BF16: pack_values_of(to, v, ATTREE_BF16, keys, width); break;
+    default: pack_values_of(to, v, ATTREE_F32, keys, width); break;
     }
 }
 

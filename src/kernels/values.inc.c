@@ -4,7 +4,7 @@
  * weights, are dense.from <= j < dense.to; seen.from <= dense.from <= dense.to <= seen.to. */
 typedef struct value_job {
     const float *weights; /* row r at weights + r * SCORE_STRIDE, indexed by key */
-    const float *values;  /* of key j at values + (j - seen.from) * step: PANEL numbers */
+    const float *values;  /* of key j at values + (j - seen.from) * step: as many columns as the tile takes */
     int64_t step;
     key_range seen, dense;
     float *u; /* row r at u + r * u_stride */
@@ -23,7 +23,7 @@ ATTREE_INLINE void value_tile(const int rows, const int vecs, const value_job *j
     vf acc[TILE_ROWS * TILE_VECS];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int v = 0; v < vecs; v++)
             acc[r * vecs + v] = vf_load(job->u + r * job->u_stride + v * VF_LANES);
     if (job->seen.from < job->dense.from)
@@ -33,7 +33,7 @@ ATTREE_INLINE void value_tile(const int rows, const int vecs, const value_job *j
         tile_multiply_visible(acc, rows, vecs, value_operands(job, job->dense.to, job->seen.to));
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int v = 0; v < vecs; v++)
             vf_store(job->u + r * job->u_stride + v * VF_LANES, acc[r * vecs + v]);
 }
@@ -57,11 +57,34 @@ ATTREE_INLINE void value_rows(int64_t rows, const int vecs, const value_job *job
     }
 }
 
-/* columns <= PANEL, a multiple of ATTREE__LANES, is what u has room for. */
-static void value_group(int64_t rows, int64_t columns, const value_job *job)
+/* Vectors of the least number of columns: u rows are padded to a multiple of it. */
+#define UNIT_VECS (ATTREE__LANES / VF_LANES)
+
+/* PANEL columns, or a unit at the end. Returns how many. */
+static int64_t value_group(int64_t rows, int64_t columns, const value_job *job)
 {
-    if (columns == PANEL)
+    if (columns >= PANEL) {
         value_rows(rows, TILE_VECS, job);
-    else /* only where a vector has 16 lanes and a panel two vectors */
-        value_rows(rows, 1, job);
+        return PANEL;
+    }
+    value_rows(rows, UNIT_VECS, job);
+    return ATTREE__LANES;
+}
+
+/* As many columns as suit few rows, or a unit at the end. Returns how many. */
+static int64_t value_span(int64_t rows, int64_t columns, const value_job *job)
+{
+    if (rows == 1 && columns >= WIDEST_VECS * VF_LANES) {
+        value_tile(1, WIDEST_VECS, job);
+        return WIDEST_VECS * VF_LANES;
+    }
+    if (rows == 2 && columns >= WIDE_VECS * VF_LANES) {
+        value_tile(2, WIDE_VECS, job);
+        return WIDE_VECS * VF_LANES;
+    }
+    if (rows == 3 && columns >= WIDE_VECS * VF_LANES) {
+        value_tile(3, WIDE_VECS, job);
+        return WIDE_VECS * VF_LANES;
+    }
+    return value_group(rows, columns, job);
 }

@@ -30,15 +30,19 @@ static void span_scores(const strip *s, const float *panel, int64_t j)
     }
 }
 
-/* Columns columns.from ... columns.to - 1 of the keys in part. Their numbers begin at `values`, `step` apart. */
-static void span_values(const strip *s, key_range part, key_range columns, const float *values, int64_t step)
+/* Columns columns.from ... columns.to - 1 of the keys in part, whose values source gives. */
+static void span_values(const strip *s, key_range part, key_range columns, value_source source)
 {
     for (int64_t g = 0; g * TILE_ROWS < s->rows; g++) {
         const key_range seen = intersection(part, s->groups[g].seen);
+        value_source from = source;
         for (int64_t e = columns.from; e < columns.to && seen.from < seen.to;) {
-            const value_job job = group_values(s, g, part, values + e - columns.from, step, e);
-            e += value_span(s->groups[g].rows, columns.to - e, &job);
+            const value_job job = group_values(s, g, part, &from, e);
+            const int64_t done = value_span(s->groups[g].rows, columns.to - e, &job);
+            from.at += done;
+            e += done;
         }
+        source.ahead = 0; /* once is enough */
     }
 }
 
@@ -48,19 +52,18 @@ static void chunk_values(const strip *s, bool in_place, float *packed, key_range
 {
     const attree__fold *f = s->fold;
     const int64_t whole = in_place ? f->v_width / ATTREE__LANES * ATTREE__LANES : 0;
+    const float *const data = f->v.data;
     if (whole > 0) {
-        for (int64_t j = part.from; j < part.to; j++)
-            for (int64_t e = 0; e < whole; e += VF_LANES)
-                prefetch_number(&f->v, ATTREE_F32, j + KEYS_AHEAD, e);
-        span_values(s, part, (key_range){0, whole}, (const float *)f->v.data + part.from * f->v.token, f->v.token);
+        const value_source source = {data + part.from * f->v.token, f->v.token, KEYS_AHEAD * f->v.token * 4};
+        span_values(s, part, (key_range){0, whole}, source);
     }
     if (whole == f->v_width)
         return;
-    const attree__rows rest = {(const float *)f->v.data + whole, f->v.token, f->v.width, f->v.type};
+    const attree__rows rest = {data + whole, f->v.token, f->v.width, f->v.type};
     const int64_t width = f->v_width - whole, step = round_up(width, PANEL);
     const packed_values to = {packed, part.from, PANEL, step};
     pack_values(&to, in_place ? &rest : &f->v, part, width);
-    span_values(s, part, (key_range){whole, f->out.u_stride}, packed, step);
+    span_values(s, part, (key_range){whole, f->out.u_stride}, (value_source){packed, step, 0});
 }
 
 static void fold_few_rows(const attree__fold *f)
@@ -95,9 +98,10 @@ static void panel_scores(const strip *s, const float *panel, int64_t j)
 /* Columns e ... of all keys that the strip sees. */
 static void panel_values(const strip *s, const float *values, int64_t e)
 {
+    const value_source source = {values, PANEL, 0};
     for (int64_t g = 0; g * TILE_ROWS < s->rows; g++)
         if (s->groups[g].seen.from < s->groups[g].seen.to) {
-            const value_job job = group_values(s, g, s->seen, values, PANEL, e);
+            const value_job job = group_values(s, g, s->seen, &source, e);
             value_group(s->groups[g].rows, s->fold->out.u_stride - e, &job);
         }
 }

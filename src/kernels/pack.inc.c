@@ -40,9 +40,10 @@ ATTREE_INLINE void transpose_keys(float *panel, const int64_t span, const attree
                                   int64_t c, int64_t columns)
 {
     vf x[VF_LANES];
+    int64_t index = j * k->token + c;
 #pragma GCC unroll 16
-    for (int64_t i = 0; i < VF_LANES; i++)
-        x[i] = load_row(k->data, type, (j + i) * k->token + c, columns);
+    for (int64_t i = 0; i < VF_LANES; i++, index += k->token)
+        x[i] = load_row(k->data, type, index, columns);
     vf_transpose(x);
 #pragma GCC unroll 16
     for (int64_t i = 0; i < VF_LANES; i++)
@@ -56,7 +57,6 @@ ATTREE_INLINE void pack_whole_keys(float *panel, const int64_t span, const attre
 {
     int64_t c = 0;
     for (; c + VF_LANES <= width; c += VF_LANES) {
-#pragma GCC unroll 16
         for (int64_t i = 0; i < VF_LANES; i++)
             prefetch_number(k, type, j + i + KEYS_AHEAD, c);
         transpose_keys(panel + c * span, span, k, type, j, c, VF_LANES);

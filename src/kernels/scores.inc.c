@@ -18,7 +18,7 @@ ATTREE_INLINE void score_tile(const int rows, const int vecs, const score_job *j
 #pragma GCC unroll 32
     for (int i = 0; i < rows * vecs; i++)
         acc[i] = vf_zero();
-    tile_multiply(acc, rows, vecs, (tile_operands){job->q, 1, TILE_ROWS, job->panel, job->span, job->width});
+    tile_multiply(acc, rows, vecs, (tile_operands){job->q, 1, TILE_ROWS, job->panel, job->span, job->width, 0});
     const vf scale = vf_all(job->scale);
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)

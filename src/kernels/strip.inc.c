@@ -82,16 +82,24 @@ static void strip_softmax(strip *s, int64_t span)
         s->groups[r / TILE_ROWS] = group_softmax(s, r, range);
 }
 
-/* The value job of group g for the keys in part, whose values start at `values`, for columns e, e + 1, ... */
-ATTREE_INLINE value_job group_values(const strip *s, int64_t g, key_range part, const float *values, int64_t step, int64_t e)
+/* Values of some keys as f32: column e of the i-th key, from the first column on, is at[i * step + e]. */
+typedef struct value_source {
+    const float *at;
+    int64_t step;
+    int64_t ahead; /* bytes from there to the values to ask for in advance; 0: none */
+} value_source;
+
+/* The value job of group g for the keys in part, whose values source gives, for columns e, e + 1, ... of u. */
+ATTREE_INLINE value_job group_values(const strip *s, int64_t g, key_range part, const value_source *source, int64_t e)
 {
     const attree__fold *f = s->fold;
     const row_group *group = &s->groups[g];
     const key_range seen = intersection(part, group->seen), dense = intersection(seen, group->dense);
     return (value_job){
         .weights = s->scores + g * TILE_ROWS * SCORE_STRIDE,
-        .values = values + (seen.from - part.from) * step,
-        .step = step,
+        .values = source->at + (seen.from - part.from) * source->step,
+        .step = source->step,
+        .ahead = source->ahead,
         .seen = seen,
         .dense = dense.from < dense.to ? dense : (key_range){seen.to, seen.to},
         .u = f->out.u + group->row * f->out.u_stride + e,

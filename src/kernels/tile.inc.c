@@ -20,6 +20,7 @@ typedef struct tile_operands {
     const float *vector; /* vector(d, v) starts at vector + d * vector_step + v * VF_LANES */
     int64_t vector_step;
     int64_t depth;
+    int64_t ahead; /* wide tiles only: bytes from what they read to what they ask for; 0 is harmless */
 } tile_operands;
 
 /* More rows than vectors: the vectors stay in registers while the factors pass. */
@@ -50,6 +51,9 @@ ATTREE_INLINE void tile_multiply_wide(vf *acc, const int rows, const int vecs, t
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++)
             factor[r] = vf_all(t.factor[r * t.factor_row]);
+#pragma GCC unroll 8
+        for (int v = 0; v < vecs; v += 16 / VF_LANES)
+            attree__prefetch((uintptr_t)(t.vector + v * VF_LANES) + (uintptr_t)t.ahead);
 #pragma GCC unroll 8
         for (int v = 0; v < vecs; v++) {
             const vf vector = vf_load(t.vector + v * VF_LANES);

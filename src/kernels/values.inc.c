@@ -6,6 +6,7 @@ typedef struct value_job {
     const float *weights; /* row r at weights + r * SCORE_STRIDE, indexed by key */
     const float *values;  /* of key j at values + (j - seen.from) * step: as many columns as the tile takes */
     int64_t step;
+    int64_t ahead; /* bytes from what is read to what is asked for in advance; 0: nothing */
     key_range seen, dense;
     float *u; /* row r at u + r * u_stride */
     int64_t u_stride;
@@ -14,7 +15,7 @@ typedef struct value_job {
 ATTREE_INLINE tile_operands value_operands(const value_job *job, int64_t from, int64_t to)
 {
     const float *const values = job->values + (from - job->seen.from) * job->step;
-    return (tile_operands){job->weights + from, SCORE_STRIDE, 1, values, job->step, to - from};
+    return (tile_operands){job->weights + from, SCORE_STRIDE, 1, values, job->step, to - from, job->ahead};
 }
 
 /* u += weights * values. */
@@ -86,5 +87,8 @@ static int64_t value_span(int64_t rows, int64_t columns, const value_job *job)
         value_tile(3, WIDE_VECS, job);
         return WIDE_VECS * VF_LANES;
     }
+    if (job->ahead)
+        for (int64_t j = 0; j < job->seen.to - job->seen.from; j++)
+            attree__prefetch((uintptr_t)(job->values + j * job->step) + (uintptr_t)job->ahead);
     return value_group(rows, columns, job);
 }

@@ -16,17 +16,34 @@ static int64_t scratch_floats(int64_t qk_width, int64_t v_width, int64_t rows)
 {
     const int64_t scores = STRIP_ROWS * SCORE_STRIDE, columns = round_up(v_width, PANEL);
     if (rows <= STRIP_ROWS)
-        return scores + KEY_SPAN * qk_width + VALUE_CHUNK * columns;
+        return scores + PANEL * qk_width + VALUE_CHUNK * columns;
     return scores + ATTREE__BLOCK * qk_width + columns / PANEL * VALUE_STRIDE;
 }
 
 /* ---- Few rows ---- */
 
-static void span_scores(const strip *s, const float *panel, int64_t j)
+/* Scores of the strip's rows against keys that are packed in panel, from key j on. */
+static void panel_scores(const strip *s, const float *panel, int64_t j)
 {
     for (int64_t r = 0; r < s->rows; r += TILE_ROWS) {
-        const score_job job = group_scores(s, r, panel, KEY_SPAN, j);
-        score_span(at_most(TILE_ROWS, s->rows - r), &job);
+        const score_job job = group_scores(s, r, panel, j);
+        score_group(at_most(TILE_ROWS, s->rows - r), &job);
+    }
+}
+
+/* Scores of KEY_SPAN keys, as far as the strip sees them. */
+static void span_scores(const strip *s, float *panel, int64_t j)
+{
+    const attree__fold *f = s->fold;
+    const bool whole = j >= s->seen.from && j + KEY_SPAN <= s->seen.to;
+    if (s->rows <= DIRECT_ROWS && whole && f->k.width == 1) {
+        const score_job job = group_scores(s, 0, NULL, j);
+        score_direct(s->rows, &f->k, j, &job);
+        return;
+    }
+    for (int64_t i = j; i < j + KEY_SPAN; i += PANEL) {
+        pack_keys(panel, &f->k, i, s->seen, f->qk_width);
+        panel_scores(s, panel, i);
     }
 }
 
@@ -35,70 +52,63 @@ static void span_values(const strip *s, key_range part, key_range columns, value
 {
     for (int64_t g = 0; g * TILE_ROWS < s->rows; g++) {
         const key_range seen = intersection(part, s->groups[g].seen);
+        const int64_t rows = s->groups[g].rows;
         value_source from = source;
         for (int64_t e = columns.from; e < columns.to && seen.from < seen.to;) {
             const value_job job = group_values(s, g, part, &from, e);
-            const int64_t done = value_span(s->groups[g].rows, columns.to - e, &job);
-            from.at += done;
+            const int64_t done = rows <= CONVERT_ROWS ? value_span(rows, columns.to - e, source.type, &job)
+                                                      : value_group(rows, columns.to - e, &job);
+            from.at = (const char *)from.at + done * attree__dtype_bytes(source.type);
             e += done;
         }
-        source.ahead = 0; /* once is enough */
     }
 }
 
-/* Adds the values of a chunk of keys to u of each row of the strip. f32 values are used where they lie, but for what does
- * not fill a unit; others are converted first. */
-static void chunk_values(const strip *s, bool in_place, float *packed, key_range part)
+/* Adds the values of a chunk of keys to u of each row of the strip. What fills units and needs no conversion before is
+ * used where it lies; the rest is converted first. */
+static void chunk_values(const strip *s, float *packed, key_range part)
 {
     const attree__fold *f = s->fold;
-    const int64_t whole = in_place ? f->v_width / ATTREE__LANES * ATTREE__LANES : 0;
-    const float *const data = f->v.data;
+    const int64_t bytes = attree__dtype_bytes(f->v.type), width = f->v_width;
+    const bool in_place = f->v.width == 1 && (f->v.type == ATTREE_F32 || s->rows <= CONVERT_ROWS);
+    const int64_t whole = in_place ? width / ATTREE__LANES * ATTREE__LANES : 0;
+    const char *const data = f->v.data;
     if (whole > 0) {
-        const value_source source = {data + part.from * f->v.token, f->v.token, KEYS_AHEAD * f->v.token * 4};
+        const char *const at = data + part.from * f->v.token * bytes;
+        const value_source source = {at, f->v.type, f->v.token, KEYS_AHEAD * f->v.token * bytes};
         span_values(s, part, (key_range){0, whole}, source);
     }
-    if (whole == f->v_width)
+    if (whole == width)
         return;
-    const attree__rows rest = {data + whole, f->v.token, f->v.width, f->v.type};
-    const int64_t width = f->v_width - whole, step = round_up(width, PANEL);
+    const attree__rows rest = {data + whole * f->v.width * bytes, f->v.token, f->v.width, f->v.type};
+    const int64_t step = round_up(width - whole, PANEL);
     const packed_values to = {packed, part.from, PANEL, step};
-    pack_values(&to, in_place ? &rest : &f->v, part, width);
-    span_values(s, part, (key_range){whole, f->out.u_stride}, (value_source){packed, step, 0});
+    pack_values(&to, &rest, part, width - whole);
+    span_values(s, part, (key_range){whole, f->out.u_stride}, (value_source){packed, ATTREE_F32, step, 0});
 }
 
 static void fold_few_rows(const attree__fold *f)
 {
-    float *const keys = f->scratch + STRIP_ROWS * SCORE_STRIDE;
-    float *const values = keys + KEY_SPAN * f->qk_width;
+    float *const panel = f->scratch + STRIP_ROWS * SCORE_STRIDE;
+    float *const values = panel + PANEL * f->qk_width;
     strip s = make_strip(f, 0, f->rows);
     if (s.seen.from >= s.seen.to) {
         empty_rows(f, 0, f->rows);
         return;
     }
-    for (int64_t j = s.seen.from / KEY_SPAN * KEY_SPAN; j < s.seen.to; j += KEY_SPAN) {
-        pack_key_span(keys, &f->k, j, s.seen, f->qk_width);
-        span_scores(&s, keys, j);
-    }
+    for (int64_t j = s.seen.from / KEY_SPAN * KEY_SPAN; j < s.seen.to; j += KEY_SPAN)
+        span_scores(&s, panel, j);
     strip_softmax(&s, KEY_SPAN);
-    const bool in_place = f->v.type == ATTREE_F32 && (f->v.width == 1 || f->v_width == 1);
     for (int64_t j = s.seen.from; j < s.seen.to; j += VALUE_CHUNK)
-        chunk_values(&s, in_place, values, (key_range){j, at_most(s.seen.to, j + VALUE_CHUNK)});
+        chunk_values(&s, values, (key_range){j, at_most(s.seen.to, j + VALUE_CHUNK)});
 }
 
 /* ---- Many rows ---- */
 
-static void panel_scores(const strip *s, const float *panel, int64_t j)
-{
-    for (int64_t r = 0; r < s->rows; r += TILE_ROWS) {
-        const score_job job = group_scores(s, r, panel, PANEL, j);
-        score_group(at_most(TILE_ROWS, s->rows - r), &job);
-    }
-}
-
 /* Columns e ... of all keys that the strip sees. */
 static void panel_values(const strip *s, const float *values, int64_t e)
 {
-    const value_source source = {values, PANEL, 0};
+    const value_source source = {values, ATTREE_F32, PANEL, 0};
     for (int64_t g = 0; g * TILE_ROWS < s->rows; g++)
         if (s->groups[g].seen.from < s->groups[g].seen.to) {
             const value_job job = group_values(s, g, s->seen, &source, e);
@@ -122,7 +132,7 @@ static void fold_many_rows(const attree__fold *f)
     float *const keys = f->scratch + STRIP_ROWS * SCORE_STRIDE;
     const packed_values values = {keys + ATTREE__BLOCK * f->qk_width, 0, VALUE_STRIDE, PANEL};
     for (int64_t j = all.from / PANEL * PANEL; j < all.to; j += PANEL)
-        pack_key_panel(keys + j * f->qk_width, &f->k, j, all, f->qk_width);
+        pack_keys(keys + j * f->qk_width, &f->k, j, all, f->qk_width);
     pack_values(&values, &f->v, all, f->v_width);
 
     for (int64_t row = 0; row < f->rows; row += STRIP_ROWS) {

@@ -21,95 +21,113 @@ ATTREE_INLINE vf load_row(const void *data, const int32_t type, int64_t index, i
     return n == VF_LANES ? load_numbers(data, type, index) : load_first_numbers(data, type, index, n);
 }
 
-/* Keys and values are read a panel or chunk of rows at a time, each row a stream of its own, which hardware prefetchers do
- * not follow far. So whoever reads a row asks for the one this many keys on: enough to cover the latency of memory, and
- * little enough to stay in the first-level cache. It may be one of the next block, or beyond the tensor. */
+/* Rows are short, so each is a stream of its own that hardware prefetchers do not follow far. Whoever reads a group of rows
+ * asks for the rows this many keys on, in the order in which they lie: far enough to cover the latency of memory. They may
+ * be of the next block, or beyond the tensor: addresses are computed as integers and need not exist. */
 #define KEYS_AHEAD 32
 
-/* Asks for column c of key j, once per cache line. Addresses are computed as integers: they need not exist. */
-ATTREE_INLINE void prefetch_number(const attree__rows *rows, const int32_t type, int64_t j, int64_t c)
+/* Walks through the cache lines of rows. */
+typedef struct prefetcher {
+    uintptr_t at, row_end, row_bytes, gap; /* gap: from the end of a row's lines to the next row */
+} prefetcher;
+
+/* Starts KEYS_AHEAD keys after key j. */
+ATTREE_INLINE prefetcher make_prefetcher(const attree__rows *rows, const int32_t type, int64_t j, int64_t width)
 {
-    const int64_t bytes = type == ATTREE_F32 ? 4 : 2;
-    if (c * bytes % 64 == 0)
-        attree__prefetch((uintptr_t)rows->data + (uintptr_t)((j * rows->token + c) * bytes));
+    const int64_t bytes = type == ATTREE_F32 ? 4 : 2, stride = rows->token * bytes, lines = (width * bytes + 63) / 64 * 64;
+    const uintptr_t at = (uintptr_t)rows->data + (uintptr_t)((j + KEYS_AHEAD) * stride);
+    return (prefetcher){at, at + (uintptr_t)lines, (uintptr_t)lines, (uintptr_t)(stride - lines)};
 }
 
-/* Columns c ... c + columns - 1 of the keys j ... j + VF_LANES - 1, whose columns are adjacent, transposed into panel rows
- * of `span` numbers. */
-ATTREE_INLINE void transpose_keys(float *panel, const int64_t span, const attree__rows *k, const int32_t type, int64_t j,
-                                  int64_t c, int64_t columns)
+ATTREE_INLINE void prefetch_lines(prefetcher *p, const int64_t lines)
+{
+    for (int64_t i = 0; i < lines; i++) {
+        attree__prefetch(p->at);
+        p->at += 64;
+        if (p->at == p->row_end) {
+            p->at += p->gap;
+            p->row_end = p->at + p->row_bytes;
+        }
+    }
+}
+
+/* Lines in a square of VF_LANES numbers a side. */
+#define SQUARE_LINES(type) (VF_LANES * VF_LANES * ((type) == ATTREE_F32 ? 4 : 2) / 64)
+
+/* Columns c ... c + columns - 1 of the keys j ... j + VF_LANES - 1, whose columns are adjacent: x[i] gets column c + i. */
+ATTREE_INLINE void load_transposed(vf x[VF_LANES], const attree__rows *k, const int32_t type, int64_t j, int64_t c,
+                                   int64_t columns)
+{
+    const int64_t first = j * k->token + c;
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < VF_LANES; i += 4) { /* in fours: their addresses need one register more */
+        const int64_t index = first + i * k->token;
+        x[i] = load_row(k->data, type, index, columns);
+        x[i + 1] = load_row(k->data, type, index + k->token, columns);
+        x[i + 2] = load_row(k->data, type, index + 2 * k->token, columns);
+        x[i + 3] = load_row(k->data, type, index + 3 * k->token, columns);
+    }
+    vf_transpose(x);
+}
+
+ATTREE_INLINE void transpose_keys(float *panel, const attree__rows *k, const int32_t type, int64_t j, int64_t c,
+                                  int64_t columns)
 {
     vf x[VF_LANES];
-    int64_t index = j * k->token + c;
-#pragma GCC unroll 16
-    for (int64_t i = 0; i < VF_LANES; i++, index += k->token)
-        x[i] = load_row(k->data, type, index, columns);
-    vf_transpose(x);
+    load_transposed(x, k, type, j, c, columns);
 #pragma GCC unroll 16
     for (int64_t i = 0; i < VF_LANES; i++)
         if (i < columns)
-            vf_store(panel + i * span, x[i]);
+            vf_store(panel + i * PANEL, x[i]);
 }
 
 /* All of VF_LANES keys. */
-ATTREE_INLINE void pack_whole_keys(float *panel, const int64_t span, const attree__rows *k, const int32_t type, int64_t j,
-                                   int64_t width)
+ATTREE_INLINE void pack_whole_keys(float *panel, const attree__rows *k, const int32_t type, int64_t j, int64_t width)
 {
+    prefetcher ahead = make_prefetcher(k, type, j, width);
     int64_t c = 0;
     for (; c + VF_LANES <= width; c += VF_LANES) {
-        for (int64_t i = 0; i < VF_LANES; i++)
-            prefetch_number(k, type, j + i + KEYS_AHEAD, c);
-        transpose_keys(panel + c * span, span, k, type, j, c, VF_LANES);
+        prefetch_lines(&ahead, SQUARE_LINES(type));
+        transpose_keys(panel + c * PANEL, k, type, j, c, VF_LANES);
     }
     if (c < width)
-        transpose_keys(panel + c * span, span, k, type, j, c, width - c);
+        transpose_keys(panel + c * PANEL, k, type, j, c, width - c);
 }
 
 /* The keys `at`, number by number, for any strides; zero outside of the range `keys`. */
-static void gather_keys(float *panel, int64_t span, const attree__rows *k, key_range at, key_range keys, int64_t width)
+static void gather_keys(float *panel, const attree__rows *k, key_range at, key_range keys, int64_t width)
 {
     for (int64_t c = 0; c < width; c++)
         for (int64_t j = at.from; j < at.to; j++) {
             const bool inside = j >= keys.from && j < keys.to;
-            panel[c * span + j - at.from] = inside ? attree__load(k->data, k->type, j * k->token + c * k->width) : 0.0f;
+            panel[c * PANEL + j - at.from] = inside ? attree__load(k->data, k->type, j * k->token + c * k->width) : 0.0f;
         }
 }
 
-/* Keys j ... j + span - 1 into panel[D][span]. */
-ATTREE_INLINE void pack_keys_of(float *panel, const int64_t span, const attree__rows *k, const int32_t type, int64_t j,
-                                key_range keys, int64_t width)
+/* Keys j ... j + PANEL - 1 into panel[D][PANEL]. */
+ATTREE_INLINE void pack_keys_of(float *panel, const attree__rows *k, const int32_t type, int64_t j, key_range keys,
+                                int64_t width)
 {
-    for (int64_t v = 0; v < span; v += VF_LANES) {
+    for (int64_t v = 0; v < PANEL; v += VF_LANES) {
         const key_range at = {j + v, j + v + VF_LANES};
         const bool whole = at.from >= keys.from && at.to <= keys.to;
         if (whole && k->token == 1) /* keys are adjacent: no need to transpose */
             for (int64_t c = 0; c < width; c++)
-                vf_store(panel + v + c * span, load_numbers(k->data, type, at.from + c * k->width));
+                vf_store(panel + v + c * PANEL, load_numbers(k->data, type, at.from + c * k->width));
         else if (whole && (k->width == 1 || width <= 1))
-            pack_whole_keys(panel + v, span, k, type, at.from, width);
+            pack_whole_keys(panel + v, k, type, at.from, width);
         else
-            gather_keys(panel + v, span, k, at, keys, width);
+            gather_keys(panel + v, k, at, keys, width);
     }
 }
 
-ATTREE_INLINE void pack_keys(float *panel, const int64_t span, const attree__rows *k, int64_t j, key_range keys,
-                             int64_t width)
+static void pack_keys(float *panel, const attree__rows *k, int64_t j, key_range keys, int64_t width)
 {
     switch (k->type) {
-    case ATTREE_F16: pack_keys_of(panel, span, k, ATTREE_F16, j, keys, width); break;
-    case ATTREE_BF16: pack_keys_of(panel, span, k, ATTREE_BF16, j, keys, width); break;
-    default: pack_keys_of(panel, span, k, ATTREE_F32, j, keys, width); break;
+    case ATTREE_F16: pack_keys_of(panel, k, ATTREE_F16, j, keys, width); break;
+    case ATTREE_BF16: pack_keys_of(panel, k, ATTREE_BF16, j, keys, width); break;
+    default: pack_keys_of(panel, k, ATTREE_F32, j, keys, width); break;
     }
-}
-
-static void pack_key_panel(float *panel, const attree__rows *k, int64_t j, key_range keys, int64_t width)
-{
-    pack_keys(panel, PANEL, k, j, keys, width);
-}
-
-static void pack_key_span(float *panel, const attree__rows *k, int64_t j, key_range keys, int64_t width)
-{
-    pack_keys(panel, KEY_SPAN, k, j, keys, width);
 }
 
 /* Where packed values go: columns e ... e + PANEL - 1 of key j, e a multiple of PANEL, start at
@@ -137,21 +155,19 @@ static void gather_values(const packed_values *to, const attree__rows *v, key_ra
 ATTREE_INLINE void pack_values_of(const packed_values *to, const attree__rows *v, const int32_t type, key_range keys,
                                   int64_t width)
 {
+    prefetcher ahead = make_prefetcher(v, type, keys.from, width);
     for (int64_t j = keys.from; j < keys.to; j++) {
+        float *at = packed_value(to, j, 0);
         int64_t e = 0;
-        for (; e + PANEL <= width; e += PANEL) {
-            float *const at = packed_value(to, j, e);
-            for (int64_t i = 0; i < PANEL; i += VF_LANES) {
-                prefetch_number(v, type, j + KEYS_AHEAD, e + i);
+        for (; e + PANEL <= width; e += PANEL, at += to->panel) {
+            if (PANEL * (type == ATTREE_F32 ? 4 : 2) >= 64 || e % (2 * PANEL) == 0)
+                prefetch_lines(&ahead, 1);
+            for (int64_t i = 0; i < PANEL; i += VF_LANES)
                 vf_store(at + i, load_numbers(v->data, type, j * v->token + e + i));
-            }
         }
-        if (e < width) {
-            float *const at = packed_value(to, j, e);
-            for (int64_t i = 0; i < PANEL; i += VF_LANES) {
-                const int64_t left = width - e - i, n = left < 0 ? 0 : at_most(VF_LANES, left);
-                vf_store(at + i, load_first_numbers(v->data, type, j * v->token + e + i, n));
-            }
+        for (int64_t i = 0; i < PANEL && e < width; i += VF_LANES) {
+            const int64_t left = width - e - i, n = left < 0 ? 0 : at_most(VF_LANES, left);
+            vf_store(at + i, load_first_numbers(v->data, type, j * v->token + e + i, n));
         }
     }
 }

@@ -5,59 +5,121 @@
 
 typedef struct score_job {
     const float *q;     /* [D][TILE_ROWS] */
-    const float *panel; /* [D][span], the keys' first number */
-    int64_t span;
-    float *scores; /* row r at scores + r * SCORE_STRIDE */
+    const float *panel; /* [D][PANEL] */
+    float *scores;      /* row r at scores + r * SCORE_STRIDE */
     int64_t width;
     float scale;
 } score_job;
 
-ATTREE_INLINE void score_tile(const int rows, const int vecs, const score_job *job)
+ATTREE_INLINE void score_tile(const int rows, const score_job *job)
 {
     vf acc[TILE_ROWS * TILE_VECS];
 #pragma GCC unroll 32
-    for (int i = 0; i < rows * vecs; i++)
+    for (int i = 0; i < rows * TILE_VECS; i++)
         acc[i] = vf_zero();
-    tile_multiply(acc, rows, vecs, (tile_operands){job->q, 1, TILE_ROWS, job->panel, job->span, job->width, 0});
+    tile_multiply(acc, rows, TILE_VECS, (tile_operands){job->q, 1, TILE_ROWS, job->panel, PANEL, job->width, 0});
     const vf scale = vf_all(job->scale);
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
-        for (int v = 0; v < vecs; v++)
-            vf_store(job->scores + r * SCORE_STRIDE + v * VF_LANES, vf_mul(acc[r * vecs + v], scale));
+        for (int v = 0; v < TILE_VECS; v++)
+            vf_store(job->scores + r * SCORE_STRIDE + v * VF_LANES, vf_mul(acc[r * TILE_VECS + v], scale));
 }
 
 /* PANEL keys. Cases above TILE_ROWS never happen; they name a tile that exists. */
 static void score_group(int64_t rows, const score_job *job)
 {
     switch (rows) {
-    case 1: score_tile(1, TILE_VECS, job); break;
-    case 2: score_tile(2, TILE_VECS, job); break;
-    case 3: score_tile(3, TILE_VECS, job); break;
-    case 4: score_tile(4, TILE_VECS, job); break;
-    case 5: score_tile(5, TILE_VECS, job); break;
-    case 6: score_tile(6, TILE_VECS, job); break;
-    case 7: score_tile(TILE_ROWS < 7 ? 1 : 7, TILE_VECS, job); break;
-    case 8: score_tile(TILE_ROWS < 8 ? 1 : 8, TILE_VECS, job); break;
-    case 9: score_tile(TILE_ROWS < 9 ? 1 : 9, TILE_VECS, job); break;
-    case 10: score_tile(TILE_ROWS < 10 ? 1 : 10, TILE_VECS, job); break;
-    case 11: score_tile(TILE_ROWS < 11 ? 1 : 11, TILE_VECS, job); break;
-    default: score_tile(TILE_ROWS, TILE_VECS, job); break;
+    case 1: score_tile(1, job); break;
+    case 2: score_tile(2, job); break;
+    case 3: score_tile(3, job); break;
+    case 4: score_tile(4, job); break;
+    case 5: score_tile(5, job); break;
+    case 6: score_tile(6, job); break;
+    case 7: score_tile(TILE_ROWS < 7 ? 1 : 7, job); break;
+    case 8: score_tile(TILE_ROWS < 8 ? 1 : 8, job); break;
+    case 9: score_tile(TILE_ROWS < 9 ? 1 : 9, job); break;
+    case 10: score_tile(TILE_ROWS < 10 ? 1 : 10, job); break;
+    case 11: score_tile(TILE_ROWS < 11 ? 1 : 11, job); break;
+    default: score_tile(TILE_ROWS, job); break;
     }
 }
 
-/* KEY_SPAN keys. */
-static void score_span(int64_t rows, const score_job *job)
+/* ---- Without packing ---- */
+
+/* Keys that the few-rows path scores together. */
+#define KEY_SPAN (4 * VF_LANES)
+
+/* The most rows for which that pays: their accumulators stay in registers beside a square of keys. */
+#define DIRECT_ROWS 4
+
+/* Rows of one group times the keys j, j + 1, ... in `squares` groups of VF_LANES, all of which are there and have adjacent
+ * columns: a square of keys is transposed in registers and used at once. Each of the rows * squares accumulators follows
+ * step 1. */
+ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_t type, const attree__rows *k, int64_t j,
+                                 const score_job *job)
 {
-    if (rows == 1)
-        score_tile(1, WIDE_VECS, job);
-    else if (rows == 2)
-        score_tile(2, WIDE_VECS, job);
-    else
-        for (int64_t i = 0; i < KEY_SPAN; i += PANEL) {
-            score_job part = *job;
-            part.panel += i;
-            part.scores += i;
-            score_group(rows, &part);
+    vf acc[DIRECT_ROWS * 4];
+    prefetcher ahead[4];
+#pragma GCC unroll 4
+    for (int s = 0; s < squares; s++)
+        ahead[s] = make_prefetcher(k, type, j + s * VF_LANES, job->width);
+#pragma GCC unroll 16
+    for (int i = 0; i < rows * squares; i++)
+        acc[i] = vf_zero();
+    for (int64_t c = 0; c < job->width; c += VF_LANES) {
+        const int64_t columns = at_most(VF_LANES, job->width - c);
+        const float *const q = job->q + c * TILE_ROWS;
+#pragma GCC unroll 4
+        for (int s = 0; s < squares; s++) {
+            vf x[VF_LANES];
+            prefetch_lines(&ahead[s], SQUARE_LINES(type));
+            if (columns == VF_LANES) {
+                load_transposed(x, k, type, j + s * VF_LANES, c, VF_LANES);
+#pragma GCC unroll 16
+                for (int i = 0; i < VF_LANES; i++)
+#pragma GCC unroll 4
+                    for (int r = 0; r < rows; r++)
+                        acc[r * squares + s] = vf_fma(vf_all(q[i * TILE_ROWS + r]), x[i], acc[r * squares + s]);
+                continue;
+            }
+            load_transposed(x, k, type, j + s * VF_LANES, c, columns);
+            for (int64_t i = 0; i < columns; i++)
+#pragma GCC unroll 4
+                for (int r = 0; r < rows; r++)
+                    acc[r * squares + s] = vf_fma(vf_all(q[i * TILE_ROWS + r]), x[i], acc[r * squares + s]);
         }
+    }
+    const vf scale = vf_all(job->scale);
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int s = 0; s < squares; s++)
+            vf_store(job->scores + r * SCORE_STRIDE + s * VF_LANES, vf_mul(acc[r * squares + s], scale));
+}
+
+/* KEY_SPAN keys. The fewer the rows, the more squares at a time, so that enough accumulators are independent. */
+ATTREE_INLINE void score_direct_of(int64_t rows, const int32_t type, const attree__rows *k, int64_t j, const score_job *job)
+{
+    score_job part = *job;
+    if (rows == 1)
+        score_squares(1, 4, type, k, j, job);
+    else if (rows == 2)
+        for (int s = 0; s < 4; s += 2, part.scores += 2 * VF_LANES)
+            score_squares(2, 2, type, k, j + s * VF_LANES, &part);
+    else if (rows == 3)
+        for (int s = 0; s < 4; s++, part.scores += VF_LANES)
+            score_squares(3, 1, type, k, j + s * VF_LANES, &part);
+    else
+        for (int s = 0; s < 4; s++, part.scores += VF_LANES)
+            score_squares(4, 1, type, k, j + s * VF_LANES, &part);
+}
+
+static void score_direct(int64_t rows, const attree__rows *k, int64_t j, const score_job *job)
+{
+    switch (k->type) {
+    case ATTREE_F16: score_direct_of(rows, ATTREE_F16, k, j, job); break;
+    case ATTREE_BF16: score_direct_of(rows, ATTREE_BF16, k, j, job); break;
+    default: score_direct_of(rows, ATTREE_F32, k, j, job); break;
+    }
 }

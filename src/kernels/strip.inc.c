@@ -41,14 +41,13 @@ static strip make_strip(const attree__fold *f, int64_t row, int64_t rows)
     return (strip){.fold = f, .row = row, .rows = rows, .seen = union_of_rows(f, row, rows), .scores = f->scratch};
 }
 
-/* The score job of the group that starts at row r of the strip, for packed keys j, j + 1, ... */
-ATTREE_INLINE score_job group_scores(const strip *s, int64_t r, const float *panel, int64_t span, int64_t j)
+/* The score job of the group that starts at row r of the strip, for keys j, j + 1, ..., packed in panel if so. */
+ATTREE_INLINE score_job group_scores(const strip *s, int64_t r, const float *panel, int64_t j)
 {
     const attree__fold *f = s->fold;
     return (score_job){
         .q = f->q + (s->row + r) * f->qk_width,
         .panel = panel,
-        .span = span,
         .scores = s->scores + r * SCORE_STRIDE + j,
         .width = f->qk_width,
         .scale = f->scale,
@@ -82,11 +81,12 @@ static void strip_softmax(strip *s, int64_t span)
         s->groups[r / TILE_ROWS] = group_softmax(s, r, range);
 }
 
-/* Values of some keys as f32: column e of the i-th key, from the first column on, is at[i * step + e]. */
+/* Values of some keys: column e of the i-th key, from the first column on, is number i * step + e. */
 typedef struct value_source {
-    const float *at;
+    const void *at;
+    int32_t type;
     int64_t step;
-    int64_t ahead; /* bytes from there to the values to ask for in advance; 0: none */
+    int64_t ahead; /* bytes from there to the values to ask for in advance */
 } value_source;
 
 /* The value job of group g for the keys in part, whose values source gives, for columns e, e + 1, ... of u. */
@@ -97,7 +97,7 @@ ATTREE_INLINE value_job group_values(const strip *s, int64_t g, key_range part, 
     const key_range seen = intersection(part, group->seen), dense = intersection(seen, group->dense);
     return (value_job){
         .weights = s->scores + g * TILE_ROWS * SCORE_STRIDE,
-        .values = source->at + (seen.from - part.from) * source->step,
+        .values = (const char *)source->at + (seen.from - part.from) * source->step * attree__dtype_bytes(source->type),
         .step = source->step,
         .ahead = source->ahead,
         .seen = seen,

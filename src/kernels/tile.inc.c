@@ -10,27 +10,24 @@
  * two or three rows, 8 for one. */
 #define WIDE_VECS 4
 #define WIDEST_VECS 8
-
-/* Keys that the few-rows path packs together. */
-#define KEY_SPAN (WIDE_VECS * VF_LANES)
-
 typedef struct tile_operands {
     const float *factor; /* factor(r, d) = factor[r * factor_row + d * factor_step] */
     int64_t factor_row, factor_step;
-    const float *vector; /* vector(d, v) starts at vector + d * vector_step + v * VF_LANES */
+    const void *vector; /* vector(d, v) starts with number d * vector_step + v * VF_LANES */
     int64_t vector_step;
     int64_t depth;
-    int64_t ahead; /* wide tiles only: bytes from what they read to what they ask for; 0 is harmless */
+    int64_t ahead; /* wide tiles: bytes from what they read to what they ask for in advance */
 } tile_operands;
 
-/* More rows than vectors: the vectors stay in registers while the factors pass. */
-ATTREE_INLINE void tile_multiply_tall(vf *acc, const int rows, const int vecs, tile_operands t)
+/* Of f32 vectors, more rows than vectors: these stay in registers while the factors pass. */
+ATTREE_INLINE void tile_multiply(vf *acc, const int rows, const int vecs, tile_operands t)
 {
+    const float *at = t.vector;
     for (int64_t d = 0; d < t.depth; d++) {
         vf vector[TILE_VECS];
 #pragma GCC unroll 8
         for (int v = 0; v < vecs; v++)
-            vector[v] = vf_load(t.vector + v * VF_LANES);
+            vector[v] = vf_load(at + v * VF_LANES);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
             const vf factor = vf_all(t.factor[r * t.factor_row]);
@@ -39,43 +36,35 @@ ATTREE_INLINE void tile_multiply_tall(vf *acc, const int rows, const int vecs, t
                 acc[r * vecs + v] = vf_fma(factor, vector[v], acc[r * vecs + v]);
         }
         t.factor += t.factor_step;
-        t.vector += t.vector_step;
+        at += t.vector_step;
     }
 }
 
-/* At least as many vectors as rows: the other way round. */
-ATTREE_INLINE void tile_multiply_wide(vf *acc, const int rows, const int vecs, tile_operands t)
+/* At least as many vectors as rows: the other way round. Vectors may be of any type. */
+ATTREE_INLINE void tile_multiply_wide(vf *acc, const int rows, const int vecs, const int32_t type, tile_operands t)
 {
+    const int64_t bytes = type == ATTREE_F32 ? 4 : 2;
     for (int64_t d = 0; d < t.depth; d++) {
         vf factor[TILE_ROWS];
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++)
             factor[r] = vf_all(t.factor[r * t.factor_row]);
 #pragma GCC unroll 8
-        for (int v = 0; v < vecs; v += 16 / VF_LANES)
-            attree__prefetch((uintptr_t)(t.vector + v * VF_LANES) + (uintptr_t)t.ahead);
+        for (int64_t at = 0; at < vecs * VF_LANES * bytes; at += 64)
+            attree__prefetch((uintptr_t)t.vector + (uintptr_t)(d * t.vector_step * bytes + at + t.ahead));
 #pragma GCC unroll 8
         for (int v = 0; v < vecs; v++) {
-            const vf vector = vf_load(t.vector + v * VF_LANES);
+            const vf vector = load_numbers(t.vector, type, d * t.vector_step + v * VF_LANES);
 #pragma GCC unroll 16
             for (int r = 0; r < rows; r++)
                 acc[r * vecs + v] = vf_fma(factor[r], vector, acc[r * vecs + v]);
         }
         t.factor += t.factor_step;
-        t.vector += t.vector_step;
     }
 }
 
-ATTREE_INLINE void tile_multiply(vf *acc, const int rows, const int vecs, tile_operands t)
-{
-    if (rows > vecs)
-        tile_multiply_tall(acc, rows, vecs, t);
-    else
-        tile_multiply_wide(acc, rows, vecs, t);
-}
-
 /* The same, but a factor with its sign bit set leaves its accumulators as they are, whatever the vector holds. */
-ATTREE_INLINE void tile_multiply_visible(vf *acc, const int rows, const int vecs, tile_operands t)
+ATTREE_INLINE void tile_multiply_visible(vf *acc, const int rows, const int vecs, const int32_t type, tile_operands t)
 {
     for (int64_t d = 0; d < t.depth; d++) {
 #pragma GCC unroll 16
@@ -83,11 +72,11 @@ ATTREE_INLINE void tile_multiply_visible(vf *acc, const int rows, const int vecs
             const vf factor = vf_all(t.factor[r * t.factor_row]);
 #pragma GCC unroll 8
             for (int v = 0; v < vecs; v++) {
-                const vf sum = vf_fma(factor, vf_load(t.vector + v * VF_LANES), acc[r * vecs + v]);
+                const vf vector = load_numbers(t.vector, type, d * t.vector_step + v * VF_LANES);
+                const vf sum = vf_fma(factor, vector, acc[r * vecs + v]);
                 acc[r * vecs + v] = vf_replace_negative(sum, acc[r * vecs + v], factor);
             }
         }
         t.factor += t.factor_step;
-        t.vector += t.vector_step;
     }
 }

@@ -4,7 +4,7 @@
  * weights, are dense.from <= j < dense.to; seen.from <= dense.from <= dense.to <= seen.to. */
 typedef struct value_job {
     const float *weights; /* row r at weights + r * SCORE_STRIDE, indexed by key */
-    const float *values;  /* of key j at values + (j - seen.from) * step: as many columns as the tile takes */
+    const void *values;   /* of key j from number (j - seen.from) * step on: as many columns as the tile takes */
     int64_t step;
     int64_t ahead; /* bytes from what is read to what is asked for in advance; 0: nothing */
     key_range seen, dense;
@@ -12,14 +12,16 @@ typedef struct value_job {
     int64_t u_stride;
 } value_job;
 
-ATTREE_INLINE tile_operands value_operands(const value_job *job, int64_t from, int64_t to)
+ATTREE_INLINE tile_operands value_operands(const value_job *job, const int32_t type, int64_t from, int64_t to)
 {
-    const float *const values = job->values + (from - job->seen.from) * job->step;
-    return (tile_operands){job->weights + from, SCORE_STRIDE, 1, values, job->step, to - from, job->ahead};
+    const int64_t bytes = (type == ATTREE_F32 ? 4 : 2) * (from - job->seen.from) * job->step;
+    return (tile_operands){
+        job->weights + from, SCORE_STRIDE, 1, (const char *)job->values + bytes, job->step, to - from, job->ahead,
+    };
 }
 
-/* u += weights * values. */
-ATTREE_INLINE void value_tile(const int rows, const int vecs, const value_job *job)
+/* u += weights * values, for values of any type in a wide tile, for f32 in any. */
+ATTREE_INLINE void value_tile(const int rows, const int vecs, const int32_t type, const value_job *job)
 {
     vf acc[TILE_ROWS * TILE_VECS];
 #pragma GCC unroll 16
@@ -27,11 +29,15 @@ ATTREE_INLINE void value_tile(const int rows, const int vecs, const value_job *j
 #pragma GCC unroll 8
         for (int v = 0; v < vecs; v++)
             acc[r * vecs + v] = vf_load(job->u + r * job->u_stride + v * VF_LANES);
-    if (job->seen.from < job->dense.from)
-        tile_multiply_visible(acc, rows, vecs, value_operands(job, job->seen.from, job->dense.from));
-    tile_multiply(acc, rows, vecs, value_operands(job, job->dense.from, job->dense.to));
-    if (job->dense.to < job->seen.to)
-        tile_multiply_visible(acc, rows, vecs, value_operands(job, job->dense.to, job->seen.to));
+    const key_range seen = job->seen, dense = job->dense;
+    if (seen.from < dense.from)
+        tile_multiply_visible(acc, rows, vecs, type, value_operands(job, type, seen.from, dense.from));
+    if (rows > vecs && type == ATTREE_F32)
+        tile_multiply(acc, rows, vecs, value_operands(job, type, dense.from, dense.to));
+    else
+        tile_multiply_wide(acc, rows, vecs, type, value_operands(job, type, dense.from, dense.to));
+    if (dense.to < seen.to)
+        tile_multiply_visible(acc, rows, vecs, type, value_operands(job, type, dense.to, seen.to));
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
@@ -43,18 +49,18 @@ ATTREE_INLINE void value_tile(const int rows, const int vecs, const value_job *j
 ATTREE_INLINE void value_rows(int64_t rows, const int vecs, const value_job *job)
 {
     switch (rows) {
-    case 1: value_tile(1, vecs, job); break;
-    case 2: value_tile(2, vecs, job); break;
-    case 3: value_tile(3, vecs, job); break;
-    case 4: value_tile(4, vecs, job); break;
-    case 5: value_tile(5, vecs, job); break;
-    case 6: value_tile(6, vecs, job); break;
-    case 7: value_tile(TILE_ROWS < 7 ? 1 : 7, vecs, job); break;
-    case 8: value_tile(TILE_ROWS < 8 ? 1 : 8, vecs, job); break;
-    case 9: value_tile(TILE_ROWS < 9 ? 1 : 9, vecs, job); break;
-    case 10: value_tile(TILE_ROWS < 10 ? 1 : 10, vecs, job); break;
-    case 11: value_tile(TILE_ROWS < 11 ? 1 : 11, vecs, job); break;
-    default: value_tile(TILE_ROWS, vecs, job); break;
+    case 1: value_tile(1, vecs, ATTREE_F32, job); break;
+    case 2: value_tile(2, vecs, ATTREE_F32, job); break;
+    case 3: value_tile(3, vecs, ATTREE_F32, job); break;
+    case 4: value_tile(4, vecs, ATTREE_F32, job); break;
+    case 5: value_tile(5, vecs, ATTREE_F32, job); break;
+    case 6: value_tile(6, vecs, ATTREE_F32, job); break;
+    case 7: value_tile(TILE_ROWS < 7 ? 1 : 7, vecs, ATTREE_F32, job); break;
+    case 8: value_tile(TILE_ROWS < 8 ? 1 : 8, vecs, ATTREE_F32, job); break;
+    case 9: value_tile(TILE_ROWS < 9 ? 1 : 9, vecs, ATTREE_F32, job); break;
+    case 10: value_tile(TILE_ROWS < 10 ? 1 : 10, vecs, ATTREE_F32, job); break;
+    case 11: value_tile(TILE_ROWS < 11 ? 1 : 11, vecs, ATTREE_F32, job); break;
+    default: value_tile(TILE_ROWS, vecs, ATTREE_F32, job); break;
     }
 }
 
@@ -72,23 +78,45 @@ static int64_t value_group(int64_t rows, int64_t columns, const value_job *job)
     return ATTREE__LANES;
 }
 
-/* As many columns as suit few rows, or a unit at the end. Returns how many. */
-static int64_t value_span(int64_t rows, int64_t columns, const value_job *job)
+/* ---- Without packing ---- */
+
+/* Rows for which values of any type are converted in registers. For more, converting once into a buffer is cheaper. */
+#define CONVERT_ROWS 3
+
+/* As many columns as suit the rows, or a unit at the end. Returns how many. */
+ATTREE_INLINE int64_t value_span_of(int64_t rows, int64_t columns, const int32_t type, const value_job *job)
 {
-    if (rows == 1 && columns >= WIDEST_VECS * VF_LANES) {
-        value_tile(1, WIDEST_VECS, job);
-        return WIDEST_VECS * VF_LANES;
+    const int64_t wide = (rows == 1 ? WIDEST_VECS : WIDE_VECS) * VF_LANES;
+    const bool unit = columns < wide;
+    switch (rows) {
+    case 1:
+        if (unit)
+            value_tile(1, UNIT_VECS, type, job);
+        else
+            value_tile(1, WIDEST_VECS, type, job);
+        break;
+    case 2:
+        if (unit)
+            value_tile(2, UNIT_VECS, type, job);
+        else
+            value_tile(2, WIDE_VECS, type, job);
+        break;
+    default:
+        if (unit)
+            value_tile(3, UNIT_VECS, type, job);
+        else
+            value_tile(3, WIDE_VECS, type, job);
+        break;
     }
-    if (rows == 2 && columns >= WIDE_VECS * VF_LANES) {
-        value_tile(2, WIDE_VECS, job);
-        return WIDE_VECS * VF_LANES;
+    return unit ? ATTREE__LANES : wide;
+}
+
+/* rows <= CONVERT_ROWS. */
+static int64_t value_span(int64_t rows, int64_t columns, int32_t type, const value_job *job)
+{
+    switch (type) {
+    case ATTREE_F16: return value_span_of(rows, columns, ATTREE_F16, job);
+    case ATTREE_BF16: return value_span_of(rows, columns, ATTREE_BF16, job);
+    default: return value_span_of(rows, columns, ATTREE_F32, job);
     }
-    if (rows == 3 && columns >= WIDE_VECS * VF_LANES) {
-        value_tile(3, WIDE_VECS, job);
-        return WIDE_VECS * VF_LANES;
-    }
-    if (job->ahead)
-        for (int64_t j = 0; j < job->seen.to - job->seen.from; j++)
-            attree__prefetch((uintptr_t)(job->values + j * job->step) + (uintptr_t)job->ahead);
-    return value_group(rows, columns, job);
 }

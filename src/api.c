@@ -16,6 +16,9 @@ attree_status attree_attention(const attree_desc *desc, const attree_args *args)
 {
     if (!args)
         return attree__fail(ATTREE_ERROR_NULL, "args is NULL");
+    if (args->size != sizeof(attree_args))
+        return attree__fail(ATTREE_ERROR_SIZE, "args->size is %zu; this library knows %zu", args->size,
+                            sizeof(attree_args));
     attree_plan *plan;
     attree_status status = attree_plan_create(&plan, desc);
     if (status != ATTREE_OK)

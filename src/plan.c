@@ -20,6 +20,10 @@
 #define TILE_ROWS_MOST 480
 #define TILE_ROWS_LEAST 96
 
+/* Widths up to this keep all products that make up a worker's scratch within 64 bits. Nobody has the memory for more.
+ */
+#define WIDTH_MOST ((int64_t)1 << 40)
+
 /* A worker's stack of states should stay in the second- or third-level cache. */
 #define LEVELS_BYTES_MOST ((int64_t)4 << 20)
 
@@ -97,15 +101,9 @@ static attree_status lay_out_workspace(attree_plan *plan)
     const int64_t number = (int64_t)sizeof(float);
     const int64_t rows = plan->tile_rows;
     bool overflow = false;
-    int64_t state_floats, packed, kernel;
-
-    /* Widths fit 62 bits, but what is made of them here may not fit 64. */
-    overflow |= attree__mul_overflows(plan->u_stride + 2, rows, &state_floats);
-    overflow |= attree__mul_overflows(round_up(rows, plan->kernels->group_rows), p->qk_width, &packed);
-    overflow |= attree__add_overflows(packed, (int64_t)ATTREE__LANES, &packed);
-    overflow |= p->qk_width > INT64_MAX / 4096 || p->v_width > INT64_MAX / 4096;
-    kernel = overflow ? 0 : plan->kernels->scratch_floats(p->qk_width, p->v_width, rows);
-
+    const int64_t state_floats = (plan->u_stride + 2) * rows; /* fit: see WIDTH_MOST */
+    const int64_t packed = round_up(rows, plan->kernels->group_rows) * p->qk_width + ATTREE__LANES;
+    const int64_t kernel = plan->kernels->scratch_floats(p->qk_width, p->v_width, rows);
     size_t state_bytes = 0, scratch = 0, total = 0;
     reserve(&state_bytes, state_floats, number, &overflow);
     plan->states_bytes = state_bytes;
@@ -146,6 +144,10 @@ static attree_status init(attree_plan *plan, const attree_desc *desc)
     attree_status status = attree__problem_init(&plan->problem, desc);
     if (status != ATTREE_OK)
         return status;
+    if (plan->problem.qk_width > WIDTH_MOST || plan->problem.v_width > WIDTH_MOST)
+        return attree__fail(ATTREE_ERROR_OVERFLOW,
+                            "qk_width is %" PRId64 ", v_width %" PRId64 "; they must be at most 2^40",
+                            plan->problem.qk_width, plan->problem.v_width);
     if (desc->threads < 0 || desc->threads > 65536)
         return attree__fail(ATTREE_ERROR_VALUE, "threads is %" PRId32 "; it must be 0 to 65536", desc->threads);
     status = attree__dispatch(&plan->kernels, desc->isa);

@@ -43,9 +43,11 @@ static attree__states task_states(const context *c, int64_t tile, int64_t chunk)
 
 /* ---- Folding ---- */
 
-/* The tensor's element (batch, head, 0, 0). */
+/* The tensor's element (batch, head, 0, 0); NULL for a tensor without memory. */
 static const char *head_of(const void *tensor, int32_t type, const attree_strides *s, int64_t batch, int64_t head)
 {
+    if (!tensor)
+        return NULL;
     return (const char *)tensor + (batch * s->batch + head * s->head) * attree__dtype_bytes(type);
 }
 
@@ -68,8 +70,8 @@ static void pack_queries(const context *c, const attree__tile *tile)
 /* The rows of key block b in a tensor of keys or values. */
 static attree__rows block_rows(const void *head, int32_t type, const attree_strides *s, int64_t b)
 {
-    const char *const first = (const char *)head + b * ATTREE__BLOCK * s->token * attree__dtype_bytes(type);
-    return (attree__rows){first, s->token, s->width, type};
+    const int64_t offset = b * ATTREE__BLOCK * s->token * attree__dtype_bytes(type);
+    return (attree__rows){head ? (const char *)head + offset : NULL, s->token, s->width, type};
 }
 
 /* The keys of block b that each row of the tile sees. */

@@ -43,8 +43,9 @@ static uint64_t hash_problem(uint64_t hash, attree_desc d, uint64_t seed)
 static uint64_t hash_all(attree_isa isa)
 {
     static const int64_t shapes[][7] = {
-        {1, 1, 1, 1, 1, 1, 1},      {1, 4, 2, 5, 300, 40, 24},    {1, 8, 1, 1, 1300, 33, 65}, {2, 3, 3, 40, 513, 15, 15},
-        {1, 7, 1, 3, 1030, 96, 80}, {1, 2, 2, 60, 257, 128, 128}, {1, 1, 1, 17, 17, 64, 200}, {1, 16, 2, 2, 700, 64, 64},
+        {1, 1, 1, 1, 1, 1, 1},      {1, 4, 2, 5, 300, 40, 24},  {1, 8, 1, 1, 1300, 33, 65},
+        {2, 3, 3, 40, 513, 15, 15}, {1, 7, 1, 3, 1030, 96, 80}, {1, 2, 2, 60, 257, 128, 128},
+        {1, 1, 1, 17, 17, 64, 200}, {1, 16, 2, 2, 700, 64, 64},
     };
     uint64_t hash = UINT64_C(14695981039346656037);
     for (int n = 0; n < 24; n++) {
@@ -68,7 +69,8 @@ static void every_instruction_set_gives_the_golden_hash(void **state)
     for (int i = 0; i < count; i++) {
         const uint64_t hash = hash_all(isas[i]);
         if (hash != GOLDEN)
-            fail_msg("instruction set %d: hash 0x%016llx is not the golden one", (int)isas[i], (unsigned long long)hash);
+            fail_msg("instruction set %d: hash 0x%016llx is not the golden one", (int)isas[i],
+                     (unsigned long long)hash);
     }
 }
 

@@ -1,14 +1,14 @@
 /* The fold slot: one block of keys for a tile of query rows.
  *
- * Many rows: the block is packed once, then strips of rows that fit the first-level cache go through scores, softmax and
- * values. Few rows: a strip is the whole tile, and keys and values are packed some at a time just before their only use, so
- * that they are read from memory once and never written back to it. */
+ * Many rows: the block is packed once, then strips of rows that fit the first-level cache go through scores, softmax
+ * and values. Few rows: a strip is the whole tile, and keys and values are packed some at a time just before their only
+ * use, so that they are read from memory once and never written back to it. */
 
 /* Keys whose values are folded together in the few-rows path: converted, they stay in the first-level cache. */
 #define VALUE_CHUNK 16
 
-/* Floats between panels of a packed block of values, not a multiple of 4 KiB / 4, so that writing a row of values, a piece
- * to each panel, does not hit one cache set again and again. */
+/* Floats between panels of a packed block of values, not a multiple of 4 KiB / 4, so that writing a row of values, a
+ * piece to each panel, does not hit one cache set again and again. */
 #define VALUE_STRIDE ((ATTREE__BLOCK + 1) * PANEL)
 
 /* Scratch: scores of a strip, then packed keys, then packed values. */

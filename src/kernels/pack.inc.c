@@ -10,10 +10,7 @@ typedef struct key_range {
 
 ATTREE_INLINE int64_t at_most(int64_t limit, int64_t x) { return x < limit ? x : limit; }
 
-ATTREE_INLINE int64_t round_up(int64_t x, int64_t multiple)
-{
-    return (x + multiple - 1) / multiple * multiple;
-}
+ATTREE_INLINE int64_t round_up(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
 
 /* n <= VF_LANES adjacent numbers, then zeros. */
 ATTREE_INLINE vf load_row(const void *data, const int32_t type, int64_t index, int64_t n)
@@ -21,9 +18,9 @@ ATTREE_INLINE vf load_row(const void *data, const int32_t type, int64_t index, i
     return n == VF_LANES ? load_numbers(data, type, index) : load_first_numbers(data, type, index, n);
 }
 
-/* Rows are short, so each is a stream of its own that hardware prefetchers do not follow far. Whoever reads a group of rows
- * asks for the rows this many keys on, in the order in which they lie: far enough to cover the latency of memory. They may
- * be of the next block, or beyond the tensor: addresses are computed as integers and need not exist. */
+/* Rows are short, so each is a stream of its own that hardware prefetchers do not follow far. Whoever reads a group of
+ * rows asks for the rows this many keys on, in the order in which they lie: far enough to cover the latency of memory.
+ * They may be of the next block, or beyond the tensor: addresses are computed as integers and need not exist. */
 #define KEYS_AHEAD 32
 
 /* Walks through the cache lines of rows. */
@@ -34,7 +31,8 @@ typedef struct prefetcher {
 /* Starts KEYS_AHEAD keys after key j. */
 ATTREE_INLINE prefetcher make_prefetcher(const attree__rows *rows, const int32_t type, int64_t j, int64_t width)
 {
-    const int64_t bytes = type == ATTREE_F32 ? 4 : 2, stride = rows->token * bytes, lines = (width * bytes + 63) / 64 * 64;
+    const int64_t bytes = type == ATTREE_F32 ? 4 : 2, stride = rows->token * bytes,
+                  lines = (width * bytes + 63) / 64 * 64;
     const uintptr_t at = (uintptr_t)rows->data + (uintptr_t)((j + KEYS_AHEAD) * stride);
     return (prefetcher){at, at + (uintptr_t)lines, (uintptr_t)lines, (uintptr_t)(stride - lines)};
 }
@@ -54,7 +52,8 @@ ATTREE_INLINE void prefetch_lines(prefetcher *p, const int64_t lines)
 /* Lines in a square of VF_LANES numbers a side. */
 #define SQUARE_LINES(type) (VF_LANES * VF_LANES * ((type) == ATTREE_F32 ? 4 : 2) / 64)
 
-/* Columns c ... c + columns - 1 of the keys j ... j + VF_LANES - 1, whose columns are adjacent: x[i] gets column c + i. */
+/* Columns c ... c + columns - 1 of the keys j ... j + VF_LANES - 1, whose columns are adjacent: x[i] gets column c + i.
+ */
 ATTREE_INLINE void load_transposed(vf x[VF_LANES], const attree__rows *k, const int32_t type, int64_t j, int64_t c,
                                    int64_t columns)
 {
@@ -100,7 +99,8 @@ static void gather_keys(float *panel, const attree__rows *k, key_range at, key_r
     for (int64_t c = 0; c < width; c++)
         for (int64_t j = at.from; j < at.to; j++) {
             const bool inside = j >= keys.from && j < keys.to;
-            panel[c * PANEL + j - at.from] = inside ? attree__load(k->data, k->type, j * k->token + c * k->width) : 0.0f;
+            panel[c * PANEL + j - at.from] =
+                inside ? attree__load(k->data, k->type, j * k->token + c * k->width) : 0.0f;
         }
 }
 
@@ -193,8 +193,8 @@ ATTREE_INLINE int64_t query_index(const attree__queries *q, int64_t row)
     return row / q->heads * q->token + row % q->heads * q->head;
 }
 
-/* Columns c ... c + columns - 1 of the `rows` rows of a group, transposed into packed[c][TILE_ROWS]. A store may spill into
- * the columns after it, which are written later. */
+/* Columns c ... c + columns - 1 of the `rows` rows of a group, transposed into packed[c][TILE_ROWS]. A store may spill
+ * into the columns after it, which are written later. */
 ATTREE_INLINE void transpose_queries(float *packed, const attree__queries *q, const int32_t type, const int64_t *starts,
                                      int64_t rows, int64_t c, int64_t columns)
 {

@@ -53,11 +53,11 @@ static void score_group(int64_t rows, const score_job *job)
 /* The most rows for which that pays: their accumulators stay in registers beside a square of keys. */
 #define DIRECT_ROWS 4
 
-/* Rows of one group times the keys j, j + 1, ... in `squares` groups of VF_LANES, all of which are there and have adjacent
- * columns: a square of keys is transposed in registers and used at once. Each of the rows * squares accumulators follows
- * step 1. */
-ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_t type, const attree__rows *k, int64_t j,
-                                 const score_job *job)
+/* Rows of one group times the keys j, j + 1, ... in `squares` groups of VF_LANES, all of which are there and have
+ * adjacent columns: a square of keys is transposed in registers and used at once. Each of the rows * squares
+ * accumulators follows step 1. */
+ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_t type, const attree__rows *k,
+                                 int64_t j, const score_job *job)
 {
     vf acc[DIRECT_ROWS * 4];
     prefetcher ahead[4];
@@ -99,7 +99,8 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
 }
 
 /* KEY_SPAN keys. The fewer the rows, the more squares at a time, so that enough accumulators are independent. */
-ATTREE_INLINE void score_direct_of(int64_t rows, const int32_t type, const attree__rows *k, int64_t j, const score_job *job)
+ATTREE_INLINE void score_direct_of(int64_t rows, const int32_t type, const attree__rows *k, int64_t j,
+                                   const score_job *job)
 {
     score_job part = *job;
     if (rows == 1)

@@ -6,8 +6,8 @@
 /* Columns of a packed panel. */
 #define PANEL (TILE_VECS * VF_LANES)
 
-/* With few rows a tile is wider, so that it has enough independent accumulators to hide the latency of fma: 4 vectors for
- * two or three rows, 8 for one. */
+/* With few rows a tile is wider, so that it has enough independent accumulators to hide the latency of fma: 4 vectors
+ * for two or three rows, 8 for one. */
 #define WIDE_VECS 4
 #define WIDEST_VECS 8
 typedef struct tile_operands {

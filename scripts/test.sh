@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Usage: scripts/test.sh [--preset NAME] [--isa NAME] [ARGUMENT...]
+# Usage: scripts/test.sh [--preset NAME] [--isa NAME] [--long] [ARGUMENT...]
 #
 # Installs what is missing, builds a preset and runs its tests.
 #
 #   --preset NAME   release (default), debug, asan, tsan, or aarch64 (cross-compiled, run by qemu-user, with fewer cases);
 #                   built in build/NAME
 #   --isa NAME      the kernels that the library chooses: scalar, avx2, avx512 or neon; default: the widest there is
+#   --long          also the tests labelled long, of a minute or so
 #   ARGUMENT...     given to ctest, for example -R state or --verbose; after -- anything is
 #   --help          this text
 set -euo pipefail
@@ -13,6 +14,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 preset=release
+tests=(-LE long)
 arguments=()
 while (($#)); do
     case $1 in
@@ -21,6 +23,7 @@ while (($#)); do
         if [[ $1 == --preset ]]; then preset=$2; else export ATTREE_ISA=$2; fi
         shift
         ;;
+    --long) tests=() ;;
     --help | -h) usage && exit ;;
     --) arguments+=("${@:2}") && break ;;
     *) arguments+=("$1") ;;
@@ -39,4 +42,4 @@ else
 fi
 build "$preset" --preset "$preset"
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
-exec ctest --test-dir "$root/build/$preset" --output-on-failure --no-tests=error "${arguments[@]}"
+exec ctest --test-dir "$root/build/$preset" --output-on-failure --no-tests=error "${tests[@]}" "${arguments[@]}"

@@ -16,6 +16,7 @@
 #define TILE_VECS 2
 
 typedef __m256 vf;
+typedef __m256i vi; /* as many 32-bit integers */
 
 ATTREE_INLINE vf vf_zero(void) { return _mm256_setzero_ps(); }
 ATTREE_INLINE vf vf_all(float x) { return _mm256_set1_ps(x); }
@@ -53,6 +54,14 @@ ATTREE_INLINE vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
 
 /* a * b + c, rounded once. */
 ATTREE_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+
+/* The nearest integers, halves to even; integers as numbers; x * 2^n, where x and the result are normal. */
+ATTREE_INLINE vi vf_nearest(vf x) { return _mm256_cvtps_epi32(x); }
+ATTREE_INLINE vf vf_from(vi n) { return _mm256_cvtepi32_ps(n); }
+ATTREE_INLINE vf vf_scale(vf x, vi n)
+{
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(n, 23)));
+}
 
 /* The larger, the smaller; b where a is NaN. */
 ATTREE_INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }

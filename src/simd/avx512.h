@@ -16,6 +16,7 @@
 #define TILE_VECS 2
 
 typedef __m512 vf;
+typedef __m512i vi;
 
 ATTREE_INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
 ATTREE_INLINE vf vf_all(float x) { return _mm512_set1_ps(x); }
@@ -46,6 +47,12 @@ ATTREE_INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 ATTREE_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 ATTREE_INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 ATTREE_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+ATTREE_INLINE vi vf_nearest(vf x) { return _mm512_cvtps_epi32(x); }
+ATTREE_INLINE vf vf_from(vi n) { return _mm512_cvtepi32_ps(n); }
+ATTREE_INLINE vf vf_scale(vf x, vi n)
+{
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(n, 23)));
+}
 ATTREE_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 ATTREE_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 

@@ -1,7 +1,7 @@
 /* The functions taken from SLEEF. The only file that includes sleef.h.
  *
  * SLEEF's `finz` functions are its deterministic ones for machines with FMA: they have equal bits for every vector
- * width. u10 means a maximal error of 1.0 ulp. */
+ * width. u10 means a maximal error of 1.0 ulp. The kernels have expf written out for vectors, in kernels/softmax.inc.c. */
 #ifndef ATTREE_SIMD_EXP_H
 #define ATTREE_SIMD_EXP_H
 
@@ -21,13 +21,5 @@ static inline double attree__exp(double x) { return Sleef_finz_expd1_u10purecfma
 static inline float attree__logf(float x) { return Sleef_finz_logf1_u10purecfma(x); }
 
 static inline double attree__log(double x) { return Sleef_finz_logd1_u10purecfma(x); }
-
-#if defined(ATTREE_SIMD_AVX512)
-static inline vf vf_exp(vf x) { return Sleef_finz_expf16_u10avx512f(x); }
-#elif defined(ATTREE_SIMD_NEON)
-static inline vf vf_exp(vf x) { return Sleef_finz_expf4_u10advsimd(x); }
-#elif defined(ATTREE_SIMD_AVX2)
-static inline vf vf_exp(vf x) { return Sleef_finz_expf8_u10avx2(x); }
-#endif
 
 #endif /* ATTREE_SIMD_EXP_H */

@@ -16,6 +16,7 @@
 #define TILE_VECS 4
 
 typedef float32x4_t vf;
+typedef int32x4_t vi;
 
 ATTREE_INLINE vf vf_zero(void) { return vdupq_n_f32(0.0f); }
 ATTREE_INLINE vf vf_all(float x) { return vdupq_n_f32(x); }
@@ -36,6 +37,13 @@ ATTREE_INLINE vf vf_sub(vf a, vf b) { return vsubq_f32(a, b); }
 ATTREE_INLINE vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
 ATTREE_INLINE vf vf_div(vf a, vf b) { return vdivq_f32(a, b); }
 ATTREE_INLINE vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
+
+ATTREE_INLINE vi vf_nearest(vf x) { return vcvtnq_s32_f32(x); }
+ATTREE_INLINE vf vf_from(vi n) { return vcvtq_f32_s32(n); }
+ATTREE_INLINE vf vf_scale(vf x, vi n)
+{
+    return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x), vshlq_n_s32(n, 23)));
+}
 
 /* A quiet NaN counts as missing. */
 ATTREE_INLINE vf vf_max(vf a, vf b) { return vmaxnmq_f32(a, b); }

@@ -132,7 +132,8 @@ AttnCase interpret(const CaseFile &file)
     AttnCase result;
     result.name = file.name;
     result.desc = describe(file);
-    result.half = type == CaseType::f16;
+    if (type == CaseType::f16)
+        result.desc.q_type = result.desc.k_type = result.desc.v_type = ATTREE_F16;
     result.q = input(file, "Q", type);
     result.k = input(file, "K", type);
     result.v = input(file, "V", type);

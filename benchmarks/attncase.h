@@ -22,10 +22,9 @@ namespace bench {
 
 struct AttnCase {
     std::string name;
-    attree_desc desc{}; // all strides written out; threads 0
-    bool half = false;  // Q, K and V were f16: they are widened here, exactly
-    std::vector<float> q, k, v;
-    std::vector<double> y; // the expected o, laid out as desc.o says
+    attree_desc desc{};         // all strides written out; o_type is f32; threads 0
+    std::vector<float> q, k, v; // exact values of elements of desc's types
+    std::vector<double> y;      // the expected o, laid out as desc.o says
 };
 
 /* Throws std::runtime_error with the file's name and what is wrong with it: a file that cannot be read, a header that

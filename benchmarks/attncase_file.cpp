@@ -11,6 +11,8 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "element.h"
+
 namespace bench {
 
 namespace {
@@ -156,15 +158,6 @@ template <class T> T load(const char *bytes)
     return value;
 }
 
-double widen_half(std::uint16_t bits)
-{
-    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    double magnitude = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
-    if (exponent == 31)
-        magnitude = fraction == 0 ? HUGE_VAL : std::nan("");
-    return (bits & 0x8000) != 0 ? -magnitude : magnitude;
-}
-
 } // namespace
 
 const char *type_name(CaseType type) { return type_info(type).name; }
@@ -226,7 +219,7 @@ std::vector<double> read_numbers(const CaseFile &file, const std::string &name)
     for (std::size_t n = 0; n < tensor.count; n++) {
         switch (tensor.type) {
         case CaseType::f32: numbers[n] = static_cast<double>(load<float>(bytes + 4 * n)); break;
-        case CaseType::f16: numbers[n] = widen_half(load<std::uint16_t>(bytes + 2 * n)); break;
+        case CaseType::f16: numbers[n] = static_cast<double>(widen_f16(load<std::uint16_t>(bytes + 2 * n))); break;
         case CaseType::f64: numbers[n] = load<double>(bytes + 8 * n); break;
         case CaseType::u8:
         case CaseType::i64: fail("tensor " + name + " is " + type_name(tensor.type) + "; it must be f32, f16 or f64");

@@ -3,7 +3,8 @@
  * A machine that others use, or that changes its clock, is as slow for the calibration as for the case next to it. So a
  * case runs in segments of some fifty milliseconds, with a sample of the limit that matters before, between and after
  * them. The fraction of a segment is its rate over the mean of the two samples around it; the fraction of the case is
- * the median over its segments. The other limit is sampled before and after all of them. */
+ * the median over its segments. The other limit is sampled before and after all of them. A sample of the
+ * unfused baseline, which takes longer, follows the first few segments; it is compared with the segment before it. */
 #include "case_runner.h"
 
 #include <algorithm>
@@ -18,6 +19,7 @@ namespace bench {
 namespace {
 
 constexpr double segment_seconds = 0.050;
+constexpr std::size_t unfused_samples = 5;
 
 double take_sample(Roofline &roofline, Limit limit, int threads)
 {
@@ -27,8 +29,8 @@ double take_sample(Roofline &roofline, Limit limit, int threads)
 /* One call of a benchmark function; the library makes several, with more and more iterations. */
 class Measurement {
   public:
-    Measurement(benchmark::State &state, Workload &workload, Roofline &roofline)
-        : state_(state), workload_(workload), roofline_(roofline)
+    Measurement(benchmark::State &state, Workload &workload, Unfused *unfused, Roofline &roofline)
+        : state_(state), workload_(workload), unfused_(unfused), roofline_(roofline)
     {
     }
 
@@ -38,6 +40,9 @@ class Measurement {
     /* The median fraction of a limit, for a run that needs so many bytes or operations. */
     double fraction(Limit limit, double units_per_run) const;
 
+    /* The median of the baseline's time over the workload's. */
+    double vs_unfused() const { return median(vs_unfused_); }
+
   private:
     double sample(Limit limit) { return take_sample(roofline_, limit, workload_.desc().threads); }
     attree_status warm_up();
@@ -45,6 +50,7 @@ class Measurement {
 
     benchmark::State &state_;
     Workload &workload_;
+    Unfused *unfused_;
     Roofline &roofline_;
     const Limit near_ = workload_.streams() ? Limit::read : Limit::fma; // what limits this case
     const Limit far_ = workload_.streams() ? Limit::fma : Limit::read;
@@ -52,6 +58,7 @@ class Measurement {
     std::vector<double> run_seconds_;  // of each segment
     std::vector<double> near_samples_; // one more than segments
     std::vector<double> far_samples_;  // two
+    std::vector<double> vs_unfused_;   // of the first segments
 };
 
 /* After this the caches hold what they hold in a series of runs, and a run's time is known about. */
@@ -87,6 +94,8 @@ attree_status Measurement::run(std::int64_t iterations)
         const std::int64_t runs = static_cast<std::int64_t>(fitting);
         status = run_segment(runs);
         near_samples_.push_back(sample(near_));
+        if (unfused_ != nullptr && vs_unfused_.size() < unfused_samples)
+            vs_unfused_.push_back(unfused_->sample() / run_seconds_.back());
         iterations -= runs;
     }
     far_samples_.push_back(sample(far_));
@@ -115,9 +124,10 @@ std::string short_number(double value)
 
 } // namespace
 
-bool run_case(benchmark::State &state, Workload &workload, Roofline &roofline, std::optional<double> tolerance)
+bool run_case(benchmark::State &state, Workload &workload, Unfused *unfused, Roofline &roofline,
+              std::optional<double> tolerance)
 {
-    Measurement measurement(state, workload, roofline);
+    Measurement measurement(state, workload, unfused, roofline);
     attree_status status = ATTREE_OK;
     while (state.KeepRunningBatch(state.max_iterations))
         status = measurement.run(state.max_iterations);
@@ -137,6 +147,11 @@ bool run_case(benchmark::State &state, Workload &workload, Roofline &roofline, s
     state.counters["of_peak"] = measurement.fraction(Limit::fma, operations);
     state.counters["of_bandwidth"] = measurement.fraction(Limit::read, bytes);
     state.counters["max_error"] = error;
+    if (unfused != nullptr) {
+        state.counters["vs_unfused"] = measurement.vs_unfused();
+        state.counters["memory_mb"] = static_cast<double>(workload.workspace_bytes()) * 1e-6;
+        state.counters["unfused_mb"] = unfused->score_bytes() * 1e-6;
+    }
     state.SetLabel(workload.description());
     return true;
 }

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "roofline.h"
+#include "unfused.h"
 #include "workload.h"
 
 namespace bench {
@@ -14,9 +15,12 @@ namespace bench {
 enum class Limit { read, fma };
 
 /* Times a workload. Each iteration is one run; counters: GFLOPs of visible pairs; GBs of K and V read once; of_peak and
- * of_bandwidth, the fractions of Roofline's samples on the same number of threads; max_error. An error beyond the
- * tolerance (by default the workload's), or a run that fails, goes to SkipWithError. Returns whether all went well. */
-bool run_case(benchmark::State &state, Workload &workload, Roofline &roofline, std::optional<double> tolerance);
+ * of_bandwidth, the fractions of Roofline's samples on the same number of threads; max_error; unless unfused is NULL,
+ * vs_unfused, the baseline's time over the workload's, and memory_mb and unfused_mb, workspace and scores in 10^6
+ * bytes. An error beyond the tolerance (by default the workload's), or a run that fails, goes to SkipWithError. Returns
+ * whether all went well. */
+bool run_case(benchmark::State &state, Workload &workload, Unfused *unfused, Roofline &roofline,
+              std::optional<double> tolerance);
 
 /* Times samples of a limit. Each iteration is one sample; counters: GFLOPs or GBs, the median. */
 void run_limit(benchmark::State &state, Roofline &roofline, Limit limit, int threads);

@@ -13,10 +13,12 @@
 #include "attree/attree.h"
 #include "case_runner.h"
 #include "machine.h"
+#include "openblas.h"
 #include "options.h"
 #include "presets.h"
 #include "report.h"
 #include "roofline.h"
+#include "unfused.h"
 #include "workload.h"
 
 namespace bench {
@@ -25,24 +27,32 @@ namespace {
 
 using MakeWorkload = std::function<std::unique_ptr<Workload>()>;
 
+/* Whether a case is compared with the unfused baseline. */
+enum class Compare { no, unfused };
+
 /* What benchmark functions share. Workloads can be large, so only the last one is kept: the library calls a function
  * several times in a row. */
 class Session {
   public:
-    explicit Session(const Options &options) : isa_(default_isa()), tolerance_(options.tolerance) {}
+    explicit Session(const Options &options)
+        : isa_(default_isa()), blas_(options.unfused ? OpenBlas::load() : nullptr), tolerance_(options.tolerance)
+    {
+        if (blas_)
+            baseline_ = blas_->description();
+        else
+            baseline_ = options.unfused ? "none, libopenblas.so.0 was not found" : "none, as asked for";
+    }
 
     const std::string &isa() const { return isa_; }
+    const std::string &baseline() const { return baseline_; }
     bool failed() const { return failed_; }
 
-    void run(benchmark::State &state, const std::string &name, const MakeWorkload &make)
+    void run(benchmark::State &state, const std::string &name, const MakeWorkload &make, Compare compare)
     {
         guard(state, [&] {
-            if (name != name_ || !workload_) {
-                workload_.reset();
-                workload_ = make();
-                name_ = name;
-            }
-            return run_case(state, *workload_, roofline(), tolerance_);
+            if (name != name_)
+                prepare(name, make, compare);
+            return run_case(state, *workload_, unfused_.get(), roofline(), tolerance_);
         });
     }
 
@@ -66,6 +76,18 @@ class Session {
         }
     }
 
+    /* When it throws, the next case is prepared anew, whatever its name. */
+    void prepare(const std::string &name, const MakeWorkload &make, Compare compare)
+    {
+        name_.clear();
+        unfused_.reset();
+        workload_.reset();
+        workload_ = make();
+        if (blas_ && compare == Compare::unfused)
+            unfused_ = Unfused::make(*blas_, *workload_);
+        name_ = name;
+    }
+
     Roofline &roofline()
     {
         if (!roofline_)
@@ -73,11 +95,13 @@ class Session {
         return *roofline_;
     }
 
-    std::string isa_;
+    std::string isa_, baseline_;
+    std::unique_ptr<const OpenBlas> blas_;
     std::optional<double> tolerance_;
     std::unique_ptr<Roofline> roofline_;
     std::string name_;
     std::unique_ptr<Workload> workload_;
+    std::unique_ptr<Unfused> unfused_; // refers to the two above
     bool failed_ = false;
 };
 
@@ -89,22 +113,24 @@ template <class Function> void add(const std::string &name, Function function)
         ->Unit(benchmark::kMicrosecond);
 }
 
-void add_case(Session &session, const std::string &name, const MakeWorkload &make)
+void add_case(Session &session, const std::string &name, const MakeWorkload &make, Compare compare)
 {
-    add(name, [&session, name, make](benchmark::State &state) { session.run(state, name, make); });
+    add(name, [&session, name, make, compare](benchmark::State &state) { session.run(state, name, make, compare); });
 }
 
 void add_shape(Session &session, const Shape &shape)
 {
-    add_case(session, shape_name(shape), [shape] { return std::make_unique<Workload>(shape); });
+    add_case(
+        session, shape_name(shape), [shape] { return std::make_unique<Workload>(shape); }, Compare::unfused);
 }
 
 void add_file(Session &session, const std::string &path)
 {
     const auto input = std::make_shared<const AttnCase>(load_attncase(path));
     for (const int threads : thread_counts())
-        add_case(session, "case/" + input->name + "/T" + std::to_string(threads),
-                 [input, threads] { return std::make_unique<Workload>(*input, threads); });
+        add_case(
+            session, "case/" + input->name + "/T" + std::to_string(threads),
+            [input, threads] { return std::make_unique<Workload>(*input, threads); }, Compare::no);
 }
 
 void add_limits(Session &session)
@@ -162,9 +188,9 @@ bool wants_json_file(const Options &options)
 }
 
 /* Runs what was registered; returns whether there was anything. */
-bool run_all(const Options &options, const std::string &isa)
+bool run_all(const Options &options, const Session &session)
 {
-    TableReporter table(isa);
+    TableReporter table(session.isa(), session.baseline());
     benchmark::BenchmarkReporter *const chosen = benchmark::CreateDefaultDisplayReporter();
     PlainNameReporter plain(*chosen);
     benchmark::JSONReporter json;
@@ -189,8 +215,9 @@ int run(int argc, char **argv)
     Session session(options);
     benchmark::AddCustomContext("attree_version", attree_version());
     benchmark::AddCustomContext("attree_isa", session.isa());
+    benchmark::AddCustomContext("unfused_baseline", session.baseline());
     add_all(session, options);
-    const bool ran = run_all(options, session.isa());
+    const bool ran = run_all(options, session);
     benchmark::Shutdown();
     return ran && !session.failed() ? 0 : 1;
 }

@@ -9,25 +9,30 @@ namespace bench {
 const char help_text[] =
     R"(attree_bench: speed and accuracy of attree, as fractions of what this machine can do
 
-attree_bench [--short | --shape NAME ... --case FILE ...] [--tolerance X] [Google Benchmark's options]
+attree_bench [--short | --shape NAME ... --case FILE ...] [--tolerance X] [--no-unfused]
+             [Google Benchmark's options]
 
   (none)         cases of real models on 1, 2, 4, ... threads, and the machine's limits
   --short        a few of them, in well under a minute
   --shape NAME   just this case; may be repeated. NAME is
                  <decode|prefill>/<K,V type>/H<h>/G<g>/D<d>/Q<q>/K<k>/<full|causal>/T<threads>[/hot]
-                 H query heads, G key/value heads, D width, Q queries, K keys; types: f32. For example
-                 decode/f32/H32/G8/D128/Q1/K8192/full/T2
+                 H query heads, G key/value heads, D width, Q queries, K keys; types: f32, f16,
+                 bf16 (Q and O are f32). For example
+                 decode/f16/H32/G8/D128/Q1/K8192/full/T2
                  Decode goes through copies of K and V that exceed the caches; with /hot it stays on one.
   --case FILE    the tensors of an .attncase file, on 1, 2, 4, ... threads; may be repeated
-  --tolerance X  the largest absolute error that is in order. By default 2e-6 for f32 and 2e-3 for f16, times the
-                 largest output if that is more than 1
+  --tolerance X  the largest absolute error that is in order. By default 2e-6, or 2e-3 for files in f16, times
+                 the largest output if that is more than 1
+  --no-unfused   without the comparison with OpenBLAS: sgemm, softmax, sgemm, in f32
   --help         this
 
 Counters: GFLOPs of the pairs of query and key that are visible, GBs of K and V read once, of_peak and of_bandwidth
 (fractions of the FMA peak and of the read bandwidth on the same number of threads, measured in turn with the case),
-max_error (absolute: against double precision on some rows, or against a file's expected output).
+max_error (absolute: against double precision on some rows, or against a file's expected output). Of shapes, when
+libopenblas.so.0 is found and scores fit 2 GiB: vs_unfused (the time that OpenBLAS takes over the time of attree, measured
+in turn on the same number of threads), memory_mb (attree's workspace) and unfused_mb (the scores), in 10^6 bytes.
 The exit status is not 0 when anything fails or an error is too large.
-ATTREE_ISA=scalar|avx2|avx512 caps the instruction set of attree and of the peak.
+ATTREE_ISA=scalar|avx2|avx512 caps the instruction set of attree and of the peak, but not of OpenBLAS.
 
 )";
 
@@ -75,6 +80,8 @@ Options parse_options(int argc, char **argv)
             options.tolerance = parse_tolerance(value);
         else if (argument == "--short")
             options.short_set = true;
+        else if (argument == "--no-unfused")
+            options.unfused = false;
         else if (argument == "--help" || argument == "-h")
             options.help = true;
         else

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "element.h"
+
 namespace bench {
 
 attree_strides heads_outside(std::int64_t heads, std::int64_t tokens, std::int64_t width)
@@ -55,7 +57,9 @@ double operation_count(const attree_desc &desc)
 double kv_bytes(const attree_desc &desc)
 {
     const double tokens = static_cast<double>(desc.batch) * static_cast<double>(desc.kv_heads * desc.kv_len);
-    return tokens * static_cast<double>(desc.qk_width + desc.v_width) * sizeof(float);
+    const double k = static_cast<double>(desc.qk_width) * static_cast<double>(element_bytes(desc.k_type));
+    const double v = static_cast<double>(desc.v_width) * static_cast<double>(element_bytes(desc.v_type));
+    return tokens * (k + v);
 }
 
 } // namespace bench

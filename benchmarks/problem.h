@@ -8,10 +8,10 @@
 
 namespace bench {
 
-/* The descriptor has all strides written out. */
+/* The descriptor has all strides written out. Elements are of its types. */
 struct Problem {
     attree_desc desc{};
-    const float *q = nullptr, *k = nullptr, *v = nullptr;
+    const void *q = nullptr, *k = nullptr, *v = nullptr;
 };
 
 /* Keys first <= j < end. */

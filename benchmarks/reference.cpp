@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "element.h"
+
 namespace bench {
 
 namespace {
@@ -12,6 +14,11 @@ namespace {
 std::int64_t offset(const attree_strides &s, std::int64_t batch, std::int64_t head, std::int64_t token)
 {
     return batch * s.batch + head * s.head + token * s.token;
+}
+
+double element(std::int32_t type, const void *elements, std::int64_t n)
+{
+    return static_cast<double>(load_element(type, elements, n));
 }
 
 double default_scale(const attree_desc &desc)
@@ -24,13 +31,14 @@ std::vector<double> scores(const Problem &problem, const Row &row, KeyRange keys
     const attree_desc &desc = problem.desc;
     const std::int64_t group = row.head / (desc.q_heads / desc.kv_heads);
     const double scale = (desc.flags & ATTREE_USE_SCALE) != 0 ? static_cast<double>(desc.scale) : default_scale(desc);
-    const float *const q = problem.q + offset(desc.q, row.batch, row.head, row.query);
+    const std::int64_t q = offset(desc.q, row.batch, row.head, row.query);
     std::vector<double> s;
     for (std::int64_t j = keys.first; j < keys.end; j++) {
-        const float *const k = problem.k + offset(desc.k, row.batch, group, j);
+        const std::int64_t k = offset(desc.k, row.batch, group, j);
         double sum = 0.0;
         for (std::int64_t c = 0; c < desc.qk_width; c++)
-            sum += static_cast<double>(q[c * desc.q.width]) * static_cast<double>(k[c * desc.k.width]);
+            sum += element(desc.q_type, problem.q, q + c * desc.q.width) *
+                   element(desc.k_type, problem.k, k + c * desc.k.width);
         s.push_back(sum * scale);
     }
     return s;
@@ -50,10 +58,10 @@ void attend(const Problem &problem, Row &row)
     double total = 0.0;
     for (std::size_t j = 0; j < s.size(); j++) {
         const double weight = std::exp(s[j] - highest);
-        const float *v = problem.v + offset(desc.v, row.batch, group, keys.first + static_cast<std::int64_t>(j));
+        std::int64_t v = offset(desc.v, row.batch, group, keys.first + static_cast<std::int64_t>(j));
         total += weight;
         for (double &sum : row.o) {
-            sum += weight * static_cast<double>(*v);
+            sum += weight * element(desc.v_type, problem.v, v);
             v += desc.v.width;
         }
     }

@@ -1,4 +1,5 @@
-/* Attention in double precision, written to be obviously right, and the distance of a result from it. */
+/* Attention in double precision, of the exact values of the tensors, written to be obviously right, and the distance of
+ * a result from it. */
 #ifndef ATTREE_BENCH_REFERENCE_H
 #define ATTREE_BENCH_REFERENCE_H
 

@@ -27,9 +27,9 @@ struct Column {
 /* Each is column_width wide. */
 constexpr int column_width = 10;
 constexpr Column columns[] = {
-    {"GFLOPs", "GFLOP/s", 1.0, "%10.1f"},      {"GBs", "GB/s", 1.0, "%10.2f"},
-    {"of_peak", "of peak", 100.0, "%9.1f%%"},  {"of_bandwidth", "of bandw.", 100.0, "%9.1f%%"},
-    {"max_error", "max error", 1.0, "%10.1e"},
+    {"GFLOPs", "GFLOP/s", 1.0, "%10.1f"},        {"GBs", "GB/s", 1.0, "%10.2f"},
+    {"of_peak", "of peak", 100.0, "%9.1f%%"},    {"of_bandwidth", "of bandw.", 100.0, "%9.1f%%"},
+    {"vs_unfused", "vs unfused", 1.0, "%9.2fx"}, {"max_error", "max error", 1.0, "%10.1e"},
 };
 
 Run with_plain_name(Run run)
@@ -84,7 +84,7 @@ bool TableReporter::ReportContext(const Context &context)
         << ", last-level caches: " << last_level_cache_bytes() / (1 << 20) << " MiB";
     if (!context.cpu_info.load_avg.empty())
         out << "; load average: " << format("%.2f", context.cpu_info.load_avg[0]);
-    out << "\n\n";
+    out << "\nunfused baseline: " << baseline_ << "\n\n";
     out << pad_right("case", name_width_) << pad_left("time", column_width + 1);
     for (const Column &column : columns)
         out << ' ' << pad_left(column.title, column_width);

@@ -15,8 +15,8 @@ extern const char name_suffix[];
 /* A few words about the machine, then one line for each result. Missing counters are left blank. */
 class TableReporter : public benchmark::BenchmarkReporter {
   public:
-    /* With the instruction set that attree uses. */
-    explicit TableReporter(const std::string &isa) : isa_(isa) {}
+    /* With the instruction set that attree uses, and what the unfused baseline runs on. */
+    TableReporter(const std::string &isa, const std::string &baseline) : isa_(isa), baseline_(baseline) {}
 
     bool ReportContext(const Context &context) override;
     void ReportRuns(const std::vector<Run> &runs) override;
@@ -24,7 +24,7 @@ class TableReporter : public benchmark::BenchmarkReporter {
   private:
     void print_run(const Run &run);
 
-    std::string isa_;
+    std::string isa_, baseline_;
     std::size_t name_width_ = 0;
 };
 

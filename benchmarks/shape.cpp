@@ -14,7 +14,8 @@ constexpr std::int64_t dimension_most = (std::int64_t{1} << 31) - 1;
 constexpr std::int64_t threads_most = 65536; // attree_desc.threads
 
 constexpr std::pair<const char *, Phase> phases[] = {{"decode", Phase::decode}, {"prefill", Phase::prefill}};
-constexpr std::pair<const char *, KvType> kv_types[] = {{"f32", KvType::f32}};
+constexpr std::pair<const char *, attree_dtype> kv_types[] = {
+    {"f32", ATTREE_F32}, {"f16", ATTREE_F16}, {"bf16", ATTREE_BF16}};
 constexpr std::pair<const char *, bool> masks[] = {{"full", false}, {"causal", true}};
 
 [[noreturn]] void fail(const std::string &name, const std::string &problem)

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "element.h"
+
 namespace bench {
 
 namespace {
@@ -39,23 +41,32 @@ float random_normal(std::uint64_t seed, std::uint64_t n)
     return (static_cast<float>(sum) * 0x1p-16f - 2.0f) * 1.7320508f;
 }
 
-Buffer random_floats(std::int64_t count, std::uint64_t seed)
+Buffer random_elements(std::int32_t type, std::int64_t count, std::uint64_t seed)
 {
-    Buffer buffer(static_cast<std::size_t>(count) * sizeof(float));
-    float *const numbers = buffer.as<float>();
+    Buffer buffer(static_cast<std::size_t>(count) * element_bytes(type));
+    void *const elements = buffer.as<void>();
 #pragma omp parallel for schedule(static)
     for (std::int64_t n = 0; n < count; n++)
-        numbers[n] = random_normal(seed, static_cast<std::uint64_t>(n));
+        store_element(type, elements, n, random_normal(seed, static_cast<std::uint64_t>(n)));
     return buffer;
 }
 
-Buffer copy_floats(const float *from, std::int64_t count)
+Buffer to_elements(std::int32_t type, const std::vector<float> &from)
 {
-    Buffer buffer(static_cast<std::size_t>(count) * sizeof(float));
-    float *const numbers = buffer.as<float>();
+    Buffer buffer(from.size() * element_bytes(type));
+    for (std::size_t n = 0; n < from.size(); n++)
+        store_element(type, buffer.as<void>(), static_cast<std::int64_t>(n), from[n]);
+    return buffer;
+}
+
+Buffer copy_bytes(const Buffer &from, std::size_t bytes)
+{
+    constexpr std::size_t chunk = std::size_t{1} << 20;
+    Buffer buffer(bytes);
+    char *const to = buffer.as<char>();
 #pragma omp parallel for schedule(static)
-    for (std::int64_t n = 0; n < count; n++)
-        numbers[n] = from[n];
+    for (std::size_t at = 0; at < bytes; at += chunk)
+        std::memcpy(to + at, from.as<char>() + at, std::min(chunk, bytes - at));
     return buffer;
 }
 
@@ -73,6 +84,7 @@ attree_desc describe(const Shape &shape)
     desc.q = desc.o = heads_outside(shape.q_heads, shape.queries, shape.width);
     desc.k = desc.v = heads_outside(shape.kv_heads, shape.keys, shape.width);
     desc.flags = shape.causal ? ATTREE_CAUSAL : 0;
+    desc.k_type = desc.v_type = shape.kv_type;
     desc.threads = shape.threads;
     return desc;
 }
@@ -92,7 +104,7 @@ void require_memory(const Shape &shape)
     const double width = static_cast<double>(shape.width);
     const double q = width * static_cast<double>(shape.q_heads) * static_cast<double>(shape.queries);
     const double k = width * static_cast<double>(shape.kv_heads) * static_cast<double>(shape.keys);
-    const double bytes = (2.0 * q + 2.0 * k) * sizeof(float);
+    const double bytes = 2.0 * q * sizeof(float) + 2.0 * k * static_cast<double>(element_bytes(shape.kv_type));
     if (bytes > 0.75 * static_cast<double>(memory_bytes()))
         throw std::runtime_error("the tensors need " + std::to_string(std::llround(std::ceil(bytes * 0x1p-30))) +
                                  " GiB, more than this machine should give");
@@ -136,40 +148,47 @@ void Workload::plan()
     workspace_ = Buffer(attree_plan_workspace(made));
 }
 
-Workload::Workload(const Shape &shape)
+void Workload::point_to_tensors()
+{
+    problem_.q = q_.as<void>();
+    problem_.k = k_[0].as<void>();
+    problem_.v = v_[0].as<void>();
+}
+
+/* The reference uses the exact values of 16-bit keys and values too, so the type does not matter: an output of size 1
+ * is a few ulp, some 2^-24 each, from it. */
+Workload::Workload(const Shape &shape) : exactness_(2e-6)
 {
     require_memory(shape);
     problem_.desc = describe(shape);
     plan();
     const std::int64_t q_count = shape.q_heads * shape.queries * shape.width;
     const std::int64_t kv_count = shape.kv_heads * shape.keys * shape.width;
-    q_ = random_floats(q_count, 1);
+    q_ = random_elements(ATTREE_F32, q_count, 1);
     o_ = Buffer(static_cast<std::size_t>(q_count) * sizeof(float));
-    k_.push_back(random_floats(kv_count, 2));
-    v_.push_back(random_floats(kv_count, 3));
-    problem_.q = q_.as<float>();
-    problem_.k = k_[0].as<float>();
-    problem_.v = v_[0].as<float>();
+    k_.push_back(random_elements(shape.kv_type, kv_count, 2));
+    v_.push_back(random_elements(shape.kv_type, kv_count, 3));
+    point_to_tensors();
     streams_ = shape.phase == Phase::decode && !shape.hot;
+    const std::size_t bytes = static_cast<std::size_t>(kv_count) * element_bytes(shape.kv_type);
     for (std::int64_t copies = count_copies(shape, problem_.desc); copies > 1; copies--) {
-        k_.push_back(copy_floats(problem_.k, kv_count));
-        v_.push_back(copy_floats(problem_.v, kv_count));
+        k_.push_back(copy_bytes(k_[0], bytes));
+        v_.push_back(copy_bytes(v_[0], bytes));
     }
     expected_ = reference_rows(problem_, checked_rows);
 }
 
-Workload::Workload(const AttnCase &input, int threads) : half_(input.half)
+/* The expected output of an f16 file was rounded to 2^-11 at best. */
+Workload::Workload(const AttnCase &input, int threads) : exactness_(input.desc.q_type == ATTREE_F32 ? 2e-6 : 2e-3)
 {
     problem_.desc = input.desc;
     problem_.desc.threads = threads;
     plan();
-    q_ = copy_floats(input.q.data(), static_cast<std::int64_t>(input.q.size()));
-    k_.push_back(copy_floats(input.k.data(), static_cast<std::int64_t>(input.k.size())));
-    v_.push_back(copy_floats(input.v.data(), static_cast<std::int64_t>(input.v.size())));
+    q_ = to_elements(input.desc.q_type, input.q);
+    k_.push_back(to_elements(input.desc.k_type, input.k));
+    v_.push_back(to_elements(input.desc.v_type, input.v));
     o_ = Buffer(input.y.size() * sizeof(float));
-    problem_.q = q_.as<float>();
-    problem_.k = k_[0].as<float>();
-    problem_.v = v_[0].as<float>();
+    point_to_tensors();
     expected_ = rows_of(input);
 }
 
@@ -178,19 +197,17 @@ attree_status Workload::run()
     attree_args args{};
     args.size = sizeof args;
     args.q = problem_.q;
-    args.k = k_[next_copy_].as<float>();
-    args.v = v_[next_copy_].as<float>();
+    args.k = k_[next_copy_].as<void>();
+    args.v = v_[next_copy_].as<void>();
     args.o = o_.as<float>();
     args.workspace = workspace_.as<void>();
-    args.workspace_bytes = attree_plan_workspace(plan_.get());
+    args.workspace_bytes = workspace_bytes();
     next_copy_ = next_copy_ + 1 < k_.size() ? next_copy_ + 1 : 0;
     return attree_run(plan_.get(), &args);
 }
 
 double Workload::error() const { return max_error(problem_.desc, o_.as<float>(), expected_); }
 
-/* In f32 an output of size 1 is a few ulp, some 2^-24 each, from the exact one; an f16 one was rounded to 2^-11 at
- * best. */
 double Workload::default_tolerance() const
 {
     double largest = 1.0;
@@ -198,7 +215,7 @@ double Workload::default_tolerance() const
         for (const double number : row.o)
             if (std::isfinite(number))
                 largest = std::max(largest, std::abs(number));
-    return (half_ ? 2e-3 : 2e-6) * largest;
+    return exactness_ * largest;
 }
 
 std::string default_isa()

@@ -33,6 +33,15 @@ class Workload {
 
     const attree_desc &desc() const { return problem_.desc; }
 
+    /* The tensors, for baselines; copy n of K and V, with n < copy_count(). And rows of what o should be. */
+    const void *queries() const { return problem_.q; }
+    std::size_t copy_count() const { return k_.size(); }
+    const void *keys(std::size_t n) const { return k_[n].as<void>(); }
+    const void *values(std::size_t n) const { return v_[n].as<void>(); }
+    const std::vector<Row> &expected() const { return expected_; }
+
+    std::size_t workspace_bytes() const { return attree_plan_workspace(plan_.get()); }
+
     /* Whether K and V come from memory, not from a cache: reading them is then what limits the speed. */
     bool streams() const { return streams_; }
 
@@ -45,6 +54,7 @@ class Workload {
     };
 
     void plan();
+    void point_to_tensors();
 
     Problem problem_;
     std::unique_ptr<attree_plan, DestroyPlan> plan_;
@@ -53,8 +63,8 @@ class Workload {
     std::vector<Buffer> k_, v_; // copies
     std::size_t next_copy_ = 0;
     bool streams_ = false;
-    bool half_ = false;
     std::vector<Row> expected_;
+    double exactness_ = 0.0; // the error of an output of size 1 that is in order
 };
 
 /* The instruction set that attree uses by default, by its name for it. Throws std::runtime_error. */

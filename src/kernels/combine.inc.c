@@ -1,6 +1,7 @@
 /* Steps 6 and 7: combining and finishing states, value columns in the lanes. */
 
-static float scalar_weight(float t) { return t < ATTREE__CUTOFF ? 0.0f : attree__expf(t); }
+/* exp(0) is 1 exactly, so the side with the larger maximum needs no call. */
+static float scalar_weight(float t) { return t == 0.0f ? 1.0f : t < ATTREE__CUTOFF ? 0.0f : attree__expf(t); }
 
 static void combine(const attree__states *a, const attree__states *b, int64_t rows, int64_t v_width)
 {

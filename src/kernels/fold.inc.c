@@ -75,7 +75,7 @@ static void chunk_values(const strip *s, float *packed, key_range part)
     const char *const data = f->v.data;
     if (whole > 0) {
         const char *const at = data + part.from * f->v.token * bytes;
-        const value_source source = {at, f->v.type, f->v.token, KEYS_AHEAD * f->v.token * bytes};
+        const value_source source = {at, f->v.type, f->v.token, KEYS_AHEAD * f->v.token * bytes, false};
         span_values(s, part, (key_range){0, whole}, source);
     }
     if (whole == width)
@@ -84,7 +84,7 @@ static void chunk_values(const strip *s, float *packed, key_range part)
     const int64_t step = round_up(width - whole, PANEL);
     const packed_values to = {packed, part.from, PANEL, step};
     pack_values(&to, &rest, part, width - whole);
-    span_values(s, part, (key_range){whole, f->out.u_stride}, (value_source){packed, ATTREE_F32, step, 0});
+    span_values(s, part, (key_range){whole, f->out.u_stride}, (value_source){packed, ATTREE_F32, step, 0, false});
 }
 
 static void fold_few_rows(const attree__fold *f)
@@ -99,6 +99,7 @@ static void fold_few_rows(const attree__fold *f)
     for (int64_t j = s.seen.from / KEY_SPAN * KEY_SPAN; j < s.seen.to; j += KEY_SPAN)
         span_scores(&s, panel, j);
     strip_softmax(&s, KEY_SPAN);
+    clear_values(f, 0, f->rows);
     for (int64_t j = s.seen.from; j < s.seen.to; j += VALUE_CHUNK)
         chunk_values(&s, values, (key_range){j, at_most(s.seen.to, j + VALUE_CHUNK)});
 }
@@ -108,7 +109,7 @@ static void fold_few_rows(const attree__fold *f)
 /* Columns e ... of all keys that the strip sees. */
 static void panel_values(const strip *s, const float *values, int64_t e)
 {
-    const value_source source = {values, ATTREE_F32, PANEL, 0};
+    const value_source source = {values, ATTREE_F32, PANEL, 0, true};
     for (int64_t g = 0; g * TILE_ROWS < s->rows; g++)
         if (s->groups[g].seen.from < s->groups[g].seen.to) {
             const value_job job = group_values(s, g, s->seen, &source, e);
@@ -122,6 +123,9 @@ static void fold_strip(strip *s, const float *keys, const packed_values *values)
     for (int64_t j = s->seen.from / PANEL * PANEL; j < s->seen.to; j += PANEL)
         panel_scores(s, keys + j * f->qk_width, j);
     strip_softmax(s, PANEL);
+    for (int64_t g = 0; g * TILE_ROWS < s->rows; g++)
+        if (s->groups[g].seen.from >= s->groups[g].seen.to)
+            clear_values(f, s->groups[g].row, s->groups[g].rows);
     for (int64_t e = 0; e < f->v_width; e += PANEL)
         panel_values(s, packed_value(values, s->seen.from, e), e);
 }

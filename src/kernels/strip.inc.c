@@ -54,7 +54,7 @@ ATTREE_INLINE score_job group_scores(const strip *s, int64_t r, const float *pan
     };
 }
 
-/* Softmax of the rows of one group: m, l and weights; clears u and finds what the group sees. */
+/* Softmax of the rows of one group: m, l and weights; and what the group sees. */
 static row_group group_softmax(const strip *s, int64_t r, key_range range)
 {
     const attree__fold *f = s->fold;
@@ -64,7 +64,6 @@ static row_group group_softmax(const strip *s, int64_t r, key_range range)
     for (int64_t i = 0; i < group.rows; i++) {
         const int64_t row = group.row + i;
         const softmax_row job = {s->scores + (r + i) * SCORE_STRIDE, range, {f->first[row], f->end[row]}};
-        memset(f->out.u + row * f->out.u_stride, 0, (size_t)f->out.u_stride * sizeof(float));
         const bool pierced = softmax(&job, f->out.m + row, f->out.l + row);
         group.dense = intersection(group.dense, (key_range){f->first[row], pierced ? 0 : f->end[row]});
     }
@@ -87,6 +86,7 @@ typedef struct value_source {
     int32_t type;
     int64_t step;
     int64_t ahead; /* bytes from there to the values to ask for in advance */
+    bool fresh;    /* they are the first for u */
 } value_source;
 
 /* The value job of group g for the keys in part, whose values source gives, for columns e, e + 1, ... of u. */
@@ -101,10 +101,16 @@ ATTREE_INLINE value_job group_values(const strip *s, int64_t g, key_range part, 
         .step = source->step,
         .ahead = source->ahead,
         .seen = seen,
+        .fresh = source->fresh,
         .dense = dense.from < dense.to ? dense : (key_range){seen.to, seen.to},
         .u = f->out.u + group->row * f->out.u_stride + e,
         .u_stride = f->out.u_stride,
     };
+}
+
+static void clear_values(const attree__fold *f, int64_t row, int64_t rows)
+{
+    memset(f->out.u + row * f->out.u_stride, 0, (size_t)(rows * f->out.u_stride) * sizeof(float));
 }
 
 static void empty_rows(const attree__fold *f, int64_t row, int64_t rows)
@@ -112,6 +118,6 @@ static void empty_rows(const attree__fold *f, int64_t row, int64_t rows)
     for (int64_t r = row; r < row + rows; r++) {
         f->out.m[r] = -INFINITY;
         f->out.l[r] = 0.0f;
-        memset(f->out.u + r * f->out.u_stride, 0, (size_t)f->out.u_stride * sizeof(float));
     }
+    clear_values(f, row, rows);
 }

@@ -8,7 +8,8 @@ typedef struct value_job {
     int64_t step;
     int64_t ahead; /* bytes from what is read to what is asked for in advance; 0: nothing */
     key_range seen, dense;
-    float *u; /* row r at u + r * u_stride */
+    bool fresh; /* u starts from zero, whatever it holds */
+    float *u;   /* row r at u + r * u_stride */
     int64_t u_stride;
 } value_job;
 
@@ -28,7 +29,7 @@ ATTREE_INLINE void value_tile(const int rows, const int vecs, const int32_t type
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
         for (int v = 0; v < vecs; v++)
-            acc[r * vecs + v] = vf_load(job->u + r * job->u_stride + v * VF_LANES);
+            acc[r * vecs + v] = job->fresh ? vf_zero() : vf_load(job->u + r * job->u_stride + v * VF_LANES);
     const key_range seen = job->seen, dense = job->dense;
     if (seen.from < dense.from)
         tile_multiply_visible(acc, rows, vecs, type, value_operands(job, type, seen.from, dense.from));

@@ -1,7 +1,8 @@
 /* The functions taken from SLEEF. The only file that includes sleef.h.
  *
  * SLEEF's `finz` functions are its deterministic ones for machines with FMA: they have equal bits for every vector
- * width. u10 means a maximal error of 1.0 ulp. The kernels have expf written out for vectors, in kernels/softmax.inc.c. */
+ * width. u10 means a maximal error of 1.0 ulp. The kernels have expf written out for vectors, in kernels/softmax.inc.c.
+ */
 #ifndef ATTREE_SIMD_EXP_H
 #define ATTREE_SIMD_EXP_H
 

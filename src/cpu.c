@@ -12,6 +12,7 @@ bool attree__cpu_has(attree_isa isa)
 #else
 
 #include <cpuid.h>
+#include <stdatomic.h>
 
 /* clang's __builtin_cpu_supports does not know F16C. Its registers are AVX's. */
 static bool has_f16c(void)
@@ -20,20 +21,29 @@ static bool has_f16c(void)
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-bool attree__cpu_has(attree_isa isa)
+/* A bit for each attree_isa. */
+static unsigned detect(void)
 {
     __builtin_cpu_init();
     const bool scalar = __builtin_cpu_supports("avx") && __builtin_cpu_supports("fma");
     const bool avx2 = scalar && __builtin_cpu_supports("avx2") && has_f16c();
-    switch (isa) {
-    case ATTREE_ISA_AUTO:
-    case ATTREE_ISA_SCALAR: return scalar;
-    case ATTREE_ISA_AVX2: return avx2;
-    case ATTREE_ISA_AVX512:
-        return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    default: return false;
+    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return (scalar ? 1u << ATTREE_ISA_AUTO | 1u << ATTREE_ISA_SCALAR : 0u) | (avx2 ? 1u << ATTREE_ISA_AVX2 : 0u) |
+           (avx512 ? 1u << ATTREE_ISA_AVX512 : 0u);
+}
+
+/* Asked once: cpuid takes tens of microseconds in a virtual machine. Threads that come first together find the same. */
+bool attree__cpu_has(attree_isa isa)
+{
+    static atomic_uint known;
+    const unsigned asked = 1u << 31;
+    unsigned features = atomic_load_explicit(&known, memory_order_relaxed);
+    if (features == 0) {
+        features = detect() | asked;
+        atomic_store_explicit(&known, features, memory_order_relaxed);
     }
+    return (features >> (unsigned)isa & 1u) != 0;
 }
 
 #endif

@@ -89,6 +89,34 @@ static void threads_are_really_used(void **state)
     attree_plan_destroy(plan);
 }
 
+/* Nothing of size Q x K, and nothing of size K: 8192 x 8192 with 8 heads stays under 16 MiB for each thread. */
+static void workspace_is_small(void **state)
+{
+    (void)state;
+    for (int32_t threads = 1; threads <= 64; threads *= 2) {
+        attree_desc d = make_desc(1, 8, 8, 8192, 8192, 128, 128);
+        d.threads = threads;
+        attree_plan *plan;
+        assert_int_equal(attree_plan_create(&plan, &d), ATTREE_OK);
+        assert_true(attree_plan_workspace(plan) < (size_t)threads << 24);
+        attree_plan_destroy(plan);
+    }
+}
+
+/* A problem of a few microseconds is not worth waking other threads. */
+static void tiny_problems_stay_on_one_thread(void **state)
+{
+    (void)state;
+    attree_desc d = make_desc(1, 1, 1, 1, 64, 64, 64);
+    d.threads = 64;
+    attree_plan *plan;
+    char text[256];
+    assert_int_equal(attree_plan_create(&plan, &d), ATTREE_OK);
+    assert_int_equal(attree_plan_describe(plan, text, sizeof text), ATTREE_OK);
+    assert_non_null(strstr(text, " 1 workers"));
+    attree_plan_destroy(plan);
+}
+
 /* Rows and heads of a problem, each computed alone, against the whole. */
 static void a_row_alone_has_the_bits_it_has_in_a_batch(void **state)
 {
@@ -293,6 +321,8 @@ int main(void)
         cmocka_unit_test(every_instruction_set_gives_the_same_bits),
         cmocka_unit_test(every_thread_count_gives_the_same_bits),
         cmocka_unit_test(threads_are_really_used),
+        cmocka_unit_test(workspace_is_small),
+        cmocka_unit_test(tiny_problems_stay_on_one_thread),
         cmocka_unit_test(a_row_alone_has_the_bits_it_has_in_a_batch),
         cmocka_unit_test(prefill_has_the_bits_of_chunks_and_of_single_tokens),
         cmocka_unit_test(every_layout_gives_the_same_bits),

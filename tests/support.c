@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../src/dtype.h"
+
 #if defined(__SIZEOF_FLOAT128__)
 /* From libquadmath, whose header only gcc finds. */
 extern __float128 expq(__float128);
@@ -85,6 +87,13 @@ static float *nan_floats(int64_t count)
     return numbers;
 }
 
+/* Converts a tensor to the type in place. */
+static void narrow(float *numbers, int64_t count, int32_t type)
+{
+    for (int64_t i = 0; i < count && type != ATTREE_F32; i++)
+        attree__store(numbers, type, i, numbers[i]);
+}
+
 tensors make_tensors(const attree_desc *d, uint64_t seed)
 {
     random_source random = {seed * 2 + 1};
@@ -103,6 +112,9 @@ tensors make_tensors(const attree_desc *d, uint64_t seed)
     fill_random(t.q, t.q_count, &random, -1.0f, 1.0f);
     fill_random(t.k, t.k_count, &random, -1.0f, 1.0f);
     fill_random(t.v, t.v_count, &random, -1.0f, 1.0f);
+    narrow(t.q, t.q_count, d->q_type);
+    narrow(t.k, t.k_count, d->k_type);
+    narrow(t.v, t.v_count, d->v_type);
     return t;
 }
 

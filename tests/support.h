@@ -51,7 +51,7 @@ typedef struct tensors {
 
 attree_desc make_desc(int64_t batch, int64_t q_heads, int64_t kv_heads, int64_t q_len, int64_t kv_len, int64_t qk_width,
                       int64_t v_width);
-/* q, k, v uniform in [-1, 1); o and lse NaN. */
+/* q, k, v uniform in [-1, 1), of the types that desc says, in memory for f32; o and lse NaN. */
 tensors make_tensors(const attree_desc *desc, uint64_t seed);
 void free_tensors(tensors *t);
 

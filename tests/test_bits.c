@@ -31,13 +31,24 @@ static attree_desc desc_of(const struct shape *s)
     return d;
 }
 
+/* The same, with types in every mix. */
+static attree_desc typed_desc_of(int n)
+{
+    attree_desc d = desc_of(&shapes[n]);
+    d.q_type = n % 3;
+    d.k_type = (n + 1) % 3;
+    d.v_type = (n / 3 + 1) % 3;
+    d.o_type = (n / 2) % 3;
+    return d;
+}
+
 static void every_instruction_set_gives_the_same_bits(void **state)
 {
     (void)state;
     attree_isa isas[8];
     const int count = available_isas(isas);
-    for (int n = 0; n < SHAPES; n++) {
-        attree_desc d = desc_of(&shapes[n]);
+    for (int n = 0; n < 2 * SHAPES; n++) {
+        attree_desc d = n < SHAPES ? desc_of(&shapes[n]) : typed_desc_of(n - SHAPES);
         tensors t = make_tensors(&d, (uint64_t)n);
         d.isa = (int32_t)isas[0];
         float *const expected = result_of(&d, &t);
@@ -56,8 +67,8 @@ static void every_thread_count_gives_the_same_bits(void **state)
 {
     (void)state;
     const int32_t threads[] = {2, 3, 7, 64, 300};
-    for (int n = 0; n < SHAPES; n++) {
-        attree_desc d = desc_of(&shapes[n]);
+    for (int n = 0; n < 2 * SHAPES; n++) {
+        attree_desc d = n < SHAPES ? desc_of(&shapes[n]) : typed_desc_of(n - SHAPES);
         tensors t = make_tensors(&d, (uint64_t)n + 20);
         d.threads = 1;
         float *const expected = result_of(&d, &t);

@@ -5,25 +5,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "attree/attree.h"
 
 namespace bench {
 
-inline std::uint32_t float_bits(float value)
-{
-    std::uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-inline float bits_float(std::uint32_t bits)
-{
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
+inline std::uint32_t float_bits(float value) { return __builtin_bit_cast(std::uint32_t, value); }
+inline float bits_float(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
 /* The exponent's bias is 15 instead of 127, and the fraction 13 bits shorter; multiplying by 2^(127 - 15) also makes
  * normal numbers of subnormal ones. */

@@ -8,11 +8,16 @@
 #error "attree needs infinities and NaN: build without -ffast-math, -Ofast and -ffinite-math-only"
 #endif
 
+#include <stdint.h>
+
 #define ATTREE_INLINE static inline __attribute__((always_inline))
 #define ATTREE_PRINTF(format_at, first_at) __attribute__((format(printf, format_at, first_at)))
 
-/* Asks for the cache line at p; p may be any address, also one that does not exist. */
-#define attree__prefetch(p) __builtin_prefetch((const void *)(p))
+/* Asks for the cache line at an address, which need not exist. */
+ATTREE_INLINE void attree__prefetch(uintptr_t address)
+{
+    __builtin_prefetch((const void *)address); /* NOLINT(performance-no-int-to-ptr): never followed */
+}
 
 /* True, and *result undefined, when the operation does not fit *result's type. */
 #define attree__add_overflows(a, b, result) __builtin_add_overflow(a, b, result)

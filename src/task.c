@@ -1,6 +1,7 @@
 /* What a worker does: takes tasks, folds a tile along its subtree of blocks, combines chunks, finishes rows.
  *
  * In: a plan, the tensors, a workspace. Out: o and lse. Any worker may do any task; nothing depends on which. */
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ static attree__shared *shared_of(const attree_args *args) { return args->workspa
 
 static attree__states states_at(const attree_plan *plan, void *memory)
 {
+    assert(memory);
     float *const numbers = memory;
     return (attree__states){numbers + plan->tile_rows * plan->u_stride,
                             numbers + plan->tile_rows * (plan->u_stride + 1), numbers, plan->u_stride};

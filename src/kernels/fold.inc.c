@@ -38,11 +38,11 @@ static void span_scores(const strip *s, float *panel, int64_t j)
     const bool whole = j >= s->seen.from && j + KEY_SPAN <= s->seen.to;
     if (s->rows <= DIRECT_ROWS && whole && f->k.width == 1) {
         const score_job job = group_scores(s, 0, NULL, j);
-        score_direct(s->rows, &f->k, j, &job);
+        score_direct(s->rows, &job);
         return;
     }
     for (int64_t i = j; i < j + KEY_SPAN; i += PANEL) {
-        pack_keys(panel, &f->k, i, s->seen, f->qk_width);
+        pack_keys(panel, &(key_job){&f->k, i, s->seen, f->qk_width});
         panel_scores(s, panel, i);
     }
 }
@@ -66,6 +66,7 @@ static void span_values(const strip *s, key_range part, key_range columns, value
 
 /* Adds the values of a chunk of keys to u of each row of the strip. What fills units and needs no conversion before is
  * used where it lies; the rest is converted first. */
+/* NOLINTNEXTLINE(readability-non-const-parameter): pack_values writes it */
 static void chunk_values(const strip *s, float *packed, key_range part)
 {
     const attree__fold *f = s->fold;
@@ -136,7 +137,7 @@ static void fold_many_rows(const attree__fold *f)
     float *const keys = f->scratch + STRIP_ROWS * SCORE_STRIDE;
     const packed_values values = {keys + ATTREE__BLOCK * f->qk_width, 0, VALUE_STRIDE, PANEL};
     for (int64_t j = all.from / PANEL * PANEL; j < all.to; j += PANEL)
-        pack_keys(keys + j * f->qk_width, &f->k, j, all, f->qk_width);
+        pack_keys(keys + j * f->qk_width, &(key_job){&f->k, j, all, f->qk_width});
     pack_values(&values, &f->v, all, f->v_width);
 
     for (int64_t row = 0; row < f->rows; row += STRIP_ROWS) {

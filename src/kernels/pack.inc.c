@@ -52,32 +52,35 @@ ATTREE_INLINE void prefetch_lines(prefetcher *p, const int64_t lines)
 /* Lines in a square of VF_LANES numbers a side. */
 #define SQUARE_LINES(type) (VF_LANES * VF_LANES * ((type) == ATTREE_F32 ? 4 : 2) / 64)
 
-/* Columns c ... c + columns - 1 of the keys j ... j + VF_LANES - 1, whose columns are adjacent: x[i] gets column c + i.
- */
-ATTREE_INLINE void load_transposed(vf x[VF_LANES], const attree__rows *k, const int32_t type, int64_t j, int64_t c,
-                                   int64_t columns)
+/* Columns c ... c + columns - 1, which are adjacent, of the keys j ... j + VF_LANES - 1. */
+typedef struct key_square {
+    const attree__rows *k;
+    int64_t j, c, columns;
+} key_square;
+
+/* Transposed: x[i] gets column c + i. */
+ATTREE_INLINE void load_transposed(vf x[VF_LANES], const int32_t type, key_square s)
 {
-    const int64_t first = j * k->token + c;
+    const int64_t token = s.k->token, first = s.j * token + s.c;
 #pragma GCC unroll 4
     for (int64_t i = 0; i < VF_LANES; i += 4) { /* in fours: their addresses need one register more */
-        const int64_t index = first + i * k->token;
-        x[i] = load_row(k->data, type, index, columns);
-        x[i + 1] = load_row(k->data, type, index + k->token, columns);
-        x[i + 2] = load_row(k->data, type, index + 2 * k->token, columns);
-        x[i + 3] = load_row(k->data, type, index + 3 * k->token, columns);
+        const int64_t index = first + i * token;
+        x[i] = load_row(s.k->data, type, index, s.columns);
+        x[i + 1] = load_row(s.k->data, type, index + token, s.columns);
+        x[i + 2] = load_row(s.k->data, type, index + 2 * token, s.columns);
+        x[i + 3] = load_row(s.k->data, type, index + 3 * token, s.columns);
     }
     vf_transpose(x);
 }
 
-ATTREE_INLINE void transpose_keys(float *panel, const attree__rows *k, const int32_t type, int64_t j, int64_t c,
-                                  int64_t columns)
+ATTREE_INLINE void transpose_keys(float *panel, const int32_t type, key_square s)
 {
     vf x[VF_LANES];
-    load_transposed(x, k, type, j, c, columns);
+    load_transposed(x, type, s);
 #pragma GCC unroll 16
     for (int64_t i = 0; i < VF_LANES; i++)
-        if (i < columns)
-            vf_store(panel + i * PANEL, x[i]);
+        if (i < s.columns)
+            vf_store(panel + (s.c + i) * PANEL, x[i]);
 }
 
 /* All of VF_LANES keys. */
@@ -87,10 +90,10 @@ ATTREE_INLINE void pack_whole_keys(float *panel, const attree__rows *k, const in
     int64_t c = 0;
     for (; c + VF_LANES <= width; c += VF_LANES) {
         prefetch_lines(&ahead, SQUARE_LINES(type));
-        transpose_keys(panel + c * PANEL, k, type, j, c, VF_LANES);
+        transpose_keys(panel, type, (key_square){k, j, c, VF_LANES});
     }
     if (c < width)
-        transpose_keys(panel + c * PANEL, k, type, j, c, width - c);
+        transpose_keys(panel, type, (key_square){k, j, c, width - c});
 }
 
 /* The keys `at`, number by number, for any strides; zero outside of the range `keys`. */
@@ -104,29 +107,37 @@ static void gather_keys(float *panel, const attree__rows *k, key_range at, key_r
         }
 }
 
-/* Keys j ... j + PANEL - 1 into panel[D][PANEL]. */
-ATTREE_INLINE void pack_keys_of(float *panel, const attree__rows *k, const int32_t type, int64_t j, key_range keys,
-                                int64_t width)
+/* Which keys to pack: j ... j + PANEL - 1, as far as they are in the range. */
+typedef struct key_job {
+    const attree__rows *k;
+    int64_t j;
+    key_range keys;
+    int64_t width;
+} key_job;
+
+/* Into panel[D][PANEL]. */
+ATTREE_INLINE void pack_keys_of(float *panel, const int32_t type, const key_job *job)
 {
+    const attree__rows *const k = job->k;
     for (int64_t v = 0; v < PANEL; v += VF_LANES) {
-        const key_range at = {j + v, j + v + VF_LANES};
-        const bool whole = at.from >= keys.from && at.to <= keys.to;
+        const key_range at = {job->j + v, job->j + v + VF_LANES};
+        const bool whole = at.from >= job->keys.from && at.to <= job->keys.to;
         if (whole && k->token == 1) /* keys are adjacent: no need to transpose */
-            for (int64_t c = 0; c < width; c++)
+            for (int64_t c = 0; c < job->width; c++)
                 vf_store(panel + v + c * PANEL, load_numbers(k->data, type, at.from + c * k->width));
-        else if (whole && (k->width == 1 || width <= 1))
-            pack_whole_keys(panel + v, k, type, at.from, width);
+        else if (whole && (k->width == 1 || job->width <= 1))
+            pack_whole_keys(panel + v, k, type, at.from, job->width);
         else
-            gather_keys(panel + v, k, at, keys, width);
+            gather_keys(panel + v, k, at, job->keys, job->width);
     }
 }
 
-static void pack_keys(float *panel, const attree__rows *k, int64_t j, key_range keys, int64_t width)
+static void pack_keys(float *panel, const key_job *job)
 {
-    switch (k->type) {
-    case ATTREE_F16: pack_keys_of(panel, k, ATTREE_F16, j, keys, width); break;
-    case ATTREE_BF16: pack_keys_of(panel, k, ATTREE_BF16, j, keys, width); break;
-    default: pack_keys_of(panel, k, ATTREE_F32, j, keys, width); break;
+    switch (job->k->type) {
+    case ATTREE_F16: pack_keys_of(panel, ATTREE_F16, job); break;
+    case ATTREE_BF16: pack_keys_of(panel, ATTREE_BF16, job); break;
+    default: pack_keys_of(panel, ATTREE_F32, job); break;
     }
 }
 
@@ -193,16 +204,22 @@ ATTREE_INLINE int64_t query_index(const attree__queries *q, int64_t row)
     return row / q->heads * q->token + row % q->heads * q->head;
 }
 
-/* Columns c ... c + columns - 1 of the `rows` rows of a group, transposed into packed[c][TILE_ROWS]. A store may spill
- * into the columns after it, which are written later. */
-ATTREE_INLINE void transpose_queries(float *packed, const attree__queries *q, const int32_t type, const int64_t *starts,
-                                     int64_t rows, int64_t c, int64_t columns)
+/* Rows of one register tile, whose columns are adjacent: row i from number starts[i] of data on. */
+typedef struct query_group {
+    const void *data;
+    int64_t starts[TILE_ROWS], rows;
+} query_group;
+
+/* Columns c ... c + columns - 1, transposed into packed[c][TILE_ROWS]. A store may spill into the columns after it,
+ * which are written later. */
+ATTREE_INLINE void transpose_queries(float *packed, const int32_t type, const query_group *group, int64_t c,
+                                     int64_t columns)
 {
     vf x[ROW_VECS][VF_LANES];
     for (int v = 0; v < ROW_VECS; v++) {
         for (int64_t i = 0; i < VF_LANES; i++) {
             const int64_t row = v * VF_LANES + i;
-            x[v][i] = row < rows ? load_row(q->data, type, starts[row] + c, columns) : vf_zero();
+            x[v][i] = row < group->rows ? load_row(group->data, type, group->starts[row] + c, columns) : vf_zero();
         }
         vf_transpose(x[v]);
     }
@@ -214,14 +231,14 @@ ATTREE_INLINE void transpose_queries(float *packed, const attree__queries *q, co
 ATTREE_INLINE void pack_queries_of(float *packed, const attree__queries *q, const int32_t type, int64_t width)
 {
     for (int64_t r = 0; r < q->rows; r += TILE_ROWS) {
-        const int64_t rows = at_most(TILE_ROWS, q->rows - r);
-        int64_t starts[TILE_ROWS], c = 0;
-        for (int64_t i = 0; i < rows; i++)
-            starts[i] = query_index(q, q->first + r + i);
+        query_group group = {.data = q->data, .rows = at_most(TILE_ROWS, q->rows - r)};
+        for (int64_t i = 0; i < group.rows; i++)
+            group.starts[i] = query_index(q, q->first + r + i);
+        int64_t c = 0;
         for (; c + VF_LANES <= width; c += VF_LANES)
-            transpose_queries(packed + r * width, q, type, starts, rows, c, VF_LANES);
+            transpose_queries(packed + r * width, type, &group, c, VF_LANES);
         if (c < width)
-            transpose_queries(packed + r * width, q, type, starts, rows, c, width - c);
+            transpose_queries(packed + r * width, type, &group, c, width - c);
     }
 }
 

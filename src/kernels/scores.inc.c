@@ -5,8 +5,10 @@
 
 typedef struct score_job {
     const float *q;     /* [D][TILE_ROWS] */
-    const float *panel; /* [D][PANEL] */
-    float *scores;      /* row r at scores + r * SCORE_STRIDE */
+    const float *panel; /* packed keys [D][PANEL]; or, without packing, keys j, j + 1, ... of k */
+    const attree__rows *k;
+    int64_t j;
+    float *scores; /* row r at scores + r * SCORE_STRIDE */
     int64_t width;
     float scale;
 } score_job;
@@ -53,42 +55,43 @@ static void score_group(int64_t rows, const score_job *job)
 /* The most rows for which that pays: their accumulators stay in registers beside a square of keys. */
 #define DIRECT_ROWS 4
 
-/* Rows of one group times the keys j, j + 1, ... in `squares` groups of VF_LANES, all of which are there and have
+/* A group's rows against one column of a square: a step for the accumulators acc[r * squares]. */
+ATTREE_INLINE void multiply_column(vf *acc, const int rows, const int squares, const float *q, vf column)
+{
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+        acc[r * squares] = vf_fma(vf_all(q[r]), column, acc[r * squares]);
+}
+
+/* Rows of one group times the keys job->j, j + 1, ... in `squares` groups of VF_LANES, all of which are there and have
  * adjacent columns: a square of keys is transposed in registers and used at once. Each of the rows * squares
  * accumulators follows step 1. */
-ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_t type, const attree__rows *k,
-                                 int64_t j, const score_job *job)
+ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_t type, const score_job *job)
 {
     vf acc[DIRECT_ROWS * 4];
     prefetcher ahead[4];
 #pragma GCC unroll 4
     for (int s = 0; s < squares; s++)
-        ahead[s] = make_prefetcher(k, type, j + s * VF_LANES, job->width);
+        ahead[s] = make_prefetcher(job->k, type, job->j + s * VF_LANES, job->width);
 #pragma GCC unroll 16
     for (int i = 0; i < rows * squares; i++)
         acc[i] = vf_zero();
-    for (int64_t c = 0; c < job->width; c += VF_LANES) {
-        const int64_t columns = at_most(VF_LANES, job->width - c);
-        const float *const q = job->q + c * TILE_ROWS;
+    int64_t c = 0;
+    for (; c + VF_LANES <= job->width; c += VF_LANES)
 #pragma GCC unroll 4
         for (int s = 0; s < squares; s++) {
             vf x[VF_LANES];
             prefetch_lines(&ahead[s], SQUARE_LINES(type));
-            if (columns == VF_LANES) {
-                load_transposed(x, k, type, j + s * VF_LANES, c, VF_LANES);
+            load_transposed(x, type, (key_square){job->k, job->j + s * VF_LANES, c, VF_LANES});
 #pragma GCC unroll 16
-                for (int i = 0; i < VF_LANES; i++)
-#pragma GCC unroll 4
-                    for (int r = 0; r < rows; r++)
-                        acc[r * squares + s] = vf_fma(vf_all(q[i * TILE_ROWS + r]), x[i], acc[r * squares + s]);
-                continue;
-            }
-            load_transposed(x, k, type, j + s * VF_LANES, c, columns);
-            for (int64_t i = 0; i < columns; i++)
-#pragma GCC unroll 4
-                for (int r = 0; r < rows; r++)
-                    acc[r * squares + s] = vf_fma(vf_all(q[i * TILE_ROWS + r]), x[i], acc[r * squares + s]);
+            for (int i = 0; i < VF_LANES; i++)
+                multiply_column(acc + s, rows, squares, job->q + (c + i) * TILE_ROWS, x[i]);
         }
+    for (int s = 0; s < squares && c < job->width; s++) { /* what is left of the width */
+        vf x[VF_LANES];
+        load_transposed(x, type, (key_square){job->k, job->j + s * VF_LANES, c, job->width - c});
+        for (int64_t i = 0; i < job->width - c; i++)
+            multiply_column(acc + s, rows, squares, job->q + (c + i) * TILE_ROWS, x[i]);
     }
     const vf scale = vf_all(job->scale);
 #pragma GCC unroll 4
@@ -99,28 +102,24 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
 }
 
 /* KEY_SPAN keys. The fewer the rows, the more squares at a time, so that enough accumulators are independent. */
-ATTREE_INLINE void score_direct_of(int64_t rows, const int32_t type, const attree__rows *k, int64_t j,
-                                   const score_job *job)
+ATTREE_INLINE void score_direct_of(int64_t rows, const int32_t type, const score_job *job)
 {
+    const int squares = rows == 1 ? 4 : rows == 2 ? 2 : 1;
     score_job part = *job;
-    if (rows == 1)
-        score_squares(1, 4, type, k, j, job);
-    else if (rows == 2)
-        for (int s = 0; s < 4; s += 2, part.scores += 2 * VF_LANES)
-            score_squares(2, 2, type, k, j + s * VF_LANES, &part);
-    else if (rows == 3)
-        for (int s = 0; s < 4; s++, part.scores += VF_LANES)
-            score_squares(3, 1, type, k, j + s * VF_LANES, &part);
-    else
-        for (int s = 0; s < 4; s++, part.scores += VF_LANES)
-            score_squares(4, 1, type, k, j + s * VF_LANES, &part);
+    for (int s = 0; s < 4; s += squares, part.scores += squares * VF_LANES, part.j += squares * VF_LANES)
+        switch (rows) {
+        case 1: score_squares(1, 4, type, &part); break;
+        case 2: score_squares(2, 2, type, &part); break;
+        case 3: score_squares(3, 1, type, &part); break;
+        default: score_squares(4, 1, type, &part); break;
+        }
 }
 
-static void score_direct(int64_t rows, const attree__rows *k, int64_t j, const score_job *job)
+static void score_direct(int64_t rows, const score_job *job)
 {
-    switch (k->type) {
-    case ATTREE_F16: score_direct_of(rows, ATTREE_F16, k, j, job); break;
-    case ATTREE_BF16: score_direct_of(rows, ATTREE_BF16, k, j, job); break;
-    default: score_direct_of(rows, ATTREE_F32, k, j, job); break;
+    switch (job->k->type) {
+    case ATTREE_F16: score_direct_of(rows, ATTREE_F16, job); break;
+    case ATTREE_BF16: score_direct_of(rows, ATTREE_BF16, job); break;
+    default: score_direct_of(rows, ATTREE_F32, job); break;
     }
 }

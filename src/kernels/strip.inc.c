@@ -48,6 +48,8 @@ ATTREE_INLINE score_job group_scores(const strip *s, int64_t r, const float *pan
     return (score_job){
         .q = f->q + (s->row + r) * f->qk_width,
         .panel = panel,
+        .k = &f->k,
+        .j = j,
         .scores = s->scores + r * SCORE_STRIDE + j,
         .width = f->qk_width,
         .scale = f->scale,

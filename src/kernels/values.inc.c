@@ -81,43 +81,40 @@ static int64_t value_group(int64_t rows, int64_t columns, const value_job *job)
 
 /* ---- Without packing ---- */
 
-/* Rows for which values of any type are converted in registers. For more, converting once into a buffer is cheaper. */
-#define CONVERT_ROWS 3
+/* Rows for which values of any type are converted in registers: one tile has them all. For more, converting once into a
+ * buffer is cheaper. */
+#define CONVERT_ROWS 6
 
 /* As many columns as suit the rows, or a unit at the end. Returns how many. */
-ATTREE_INLINE int64_t value_span_of(int64_t rows, int64_t columns, const int32_t type, const value_job *job)
+ATTREE_INLINE int64_t value_span_of(const int rows, const int32_t type, int64_t columns, const value_job *job)
 {
-    const int64_t wide = (rows == 1 ? WIDEST_VECS : WIDE_VECS) * VF_LANES;
-    const bool unit = columns < wide;
-    switch (rows) {
-    case 1:
-        if (unit)
-            value_tile(1, UNIT_VECS, type, job);
-        else
-            value_tile(1, WIDEST_VECS, type, job);
-        break;
-    case 2:
-        if (unit)
-            value_tile(2, UNIT_VECS, type, job);
-        else
-            value_tile(2, WIDE_VECS, type, job);
-        break;
-    default:
-        if (unit)
-            value_tile(3, UNIT_VECS, type, job);
-        else
-            value_tile(3, WIDE_VECS, type, job);
-        break;
+    const int vecs = rows == 1 ? WIDEST_VECS : rows <= 3 ? WIDE_VECS : TILE_VECS;
+    if (columns < vecs * VF_LANES) {
+        value_tile(rows, UNIT_VECS, type, job);
+        return ATTREE__LANES;
     }
-    return unit ? ATTREE__LANES : wide;
+    value_tile(rows, vecs, type, job);
+    return vecs * VF_LANES;
+}
+
+ATTREE_INLINE int64_t value_span_rows(int64_t rows, const int32_t type, int64_t columns, const value_job *job)
+{
+    switch (rows) {
+    case 1: return value_span_of(1, type, columns, job);
+    case 2: return value_span_of(2, type, columns, job);
+    case 3: return value_span_of(3, type, columns, job);
+    case 4: return value_span_of(4, type, columns, job);
+    case 5: return value_span_of(5, type, columns, job);
+    default: return value_span_of(6, type, columns, job);
+    }
 }
 
 /* rows <= CONVERT_ROWS. */
 static int64_t value_span(int64_t rows, int64_t columns, int32_t type, const value_job *job)
 {
     switch (type) {
-    case ATTREE_F16: return value_span_of(rows, columns, ATTREE_F16, job);
-    case ATTREE_BF16: return value_span_of(rows, columns, ATTREE_BF16, job);
-    default: return value_span_of(rows, columns, ATTREE_F32, job);
+    case ATTREE_F16: return value_span_rows(rows, ATTREE_F16, columns, job);
+    case ATTREE_BF16: return value_span_rows(rows, ATTREE_BF16, columns, job);
+    default: return value_span_rows(rows, ATTREE_F32, columns, job);
     }
 }

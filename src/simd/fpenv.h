@@ -1,25 +1,29 @@
 /* The floating-point environment that the contract needs: round to nearest, subnormals kept, exceptions masked.
  *
- * enter sets it for this thread and returns what was there; leave puts that back (on x86-64 with the sticky flags). */
+ * enter sets it for this thread and returns what was there; leave puts that back with the sticky flags. */
 #ifndef ATTREE_FPENV_H
 #define ATTREE_FPENV_H
 
 #if defined(__aarch64__)
 #include <stdint.h>
 
-typedef uint64_t attree__fpenv;
+typedef struct attree__fpenv {
+    uint64_t control, status; /* status: the sticky flags */
+} attree__fpenv;
 
 static inline attree__fpenv attree__fpenv_enter(void)
 {
-    uint64_t caller;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(caller));
+    attree__fpenv caller;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(caller.control));
+    __asm__ volatile("mrs %0, fpsr" : "=r"(caller.status));
     __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0) : "memory");
     return caller;
 }
 
 static inline void attree__fpenv_leave(attree__fpenv caller)
 {
-    __asm__ volatile("msr fpcr, %0" : : "r"(caller) : "memory");
+    __asm__ volatile("msr fpcr, %0" : : "r"(caller.control) : "memory");
+    __asm__ volatile("msr fpsr, %0" : : "r"(caller.status) : "memory");
 }
 #elif defined(__x86_64__)
 #include <xmmintrin.h>

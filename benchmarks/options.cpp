@@ -32,7 +32,7 @@ max_error (absolute: against double precision on some rows, or against a file's 
 libopenblas.so.0 is found and scores fit 2 GiB: vs_unfused (the time that OpenBLAS takes over the time of attree, measured
 in turn on the same number of threads), memory_mb (attree's workspace) and unfused_mb (the scores), in 10^6 bytes.
 The exit status is not 0 when anything fails or an error is too large.
-ATTREE_ISA=scalar|avx2|avx512 caps the instruction set of attree and of the peak, but not of OpenBLAS.
+ATTREE_ISA=scalar|avx2|avx512|neon caps the instruction set of attree and of the peak, but not of OpenBLAS.
 
 )";
 

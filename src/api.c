@@ -1,8 +1,11 @@
-/* The one-call form, and the version. */
+/* Plans as objects, the one-call form, and the version. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "attree/attree.h"
 #include "error.h"
+#include "plan.h"
+#include "run.h"
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
@@ -11,6 +14,25 @@ const char *attree_version(void)
 {
     return TEXT(ATTREE_VERSION_MAJOR) "." TEXT(ATTREE_VERSION_MINOR) "." TEXT(ATTREE_VERSION_PATCH);
 }
+
+attree_status attree_plan_create(attree_plan **plan, const attree_desc *desc)
+{
+    if (!plan)
+        return attree__fail(ATTREE_ERROR_NULL, "plan is NULL; it must point to where the plan goes");
+    *plan = NULL;
+    attree_plan made = {.tasks = 0};
+    const attree_status status = attree__plan_init(&made, desc, attree__default_threads);
+    if (status != ATTREE_OK)
+        return status;
+    attree_plan *const kept = malloc(sizeof *kept);
+    if (!kept)
+        return attree__fail(ATTREE_ERROR_MEMORY, "no memory for a plan of %zu bytes", sizeof *kept);
+    memcpy(kept, &made, sizeof made);
+    *plan = kept;
+    return ATTREE_OK;
+}
+
+void attree_plan_destroy(attree_plan *plan) { free(plan); }
 
 attree_status attree_attention(const attree_desc *desc, const attree_args *args)
 {

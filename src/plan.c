@@ -3,13 +3,10 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "compiler.h"
 #include "dispatch.h"
 #include "error.h"
-#include "run.h"
 #include "tree.h"
 
 /* Workspace alignment: a cache line, and the widest vector. */
@@ -139,7 +136,7 @@ static attree_status count_tasks(attree_plan *plan)
     return ATTREE_OK;
 }
 
-static attree_status init(attree_plan *plan, const attree_desc *desc)
+attree_status attree__plan_init(attree_plan *plan, const attree_desc *desc, int32_t (*default_threads)(void))
 {
     attree_status status = attree__problem_init(&plan->problem, desc);
     if (status != ATTREE_OK)
@@ -153,7 +150,7 @@ static attree_status init(attree_plan *plan, const attree_desc *desc)
     status = attree__dispatch(&plan->kernels, desc->isa);
     if (status != ATTREE_OK)
         return status;
-    const int32_t threads = desc->threads > 0 ? desc->threads : attree__default_threads();
+    const int32_t threads = desc->threads > 0 ? desc->threads : default_threads();
     plan->workers = choose_workers(&plan->problem, threads);
     plan->blocks = ceil_div(plan->problem.kv_len, ATTREE__BLOCK);
     plan->levels = attree__tree_depth(plan->blocks > 0 ? plan->blocks : 1);
@@ -161,25 +158,6 @@ static attree_status init(attree_plan *plan, const attree_desc *desc)
     status = count_tasks(plan);
     return status == ATTREE_OK ? lay_out_workspace(plan) : status;
 }
-
-attree_status attree_plan_create(attree_plan **plan, const attree_desc *desc)
-{
-    if (!plan)
-        return attree__fail(ATTREE_ERROR_NULL, "plan is NULL; it must point to where the plan goes");
-    *plan = NULL;
-    attree_plan made = {.tasks = 0};
-    const attree_status status = init(&made, desc);
-    if (status != ATTREE_OK)
-        return status;
-    attree_plan *const kept = malloc(sizeof *kept);
-    if (!kept)
-        return attree__fail(ATTREE_ERROR_MEMORY, "no memory for a plan of %zu bytes", sizeof *kept);
-    memcpy(kept, &made, sizeof made);
-    *plan = kept;
-    return ATTREE_OK;
-}
-
-void attree_plan_destroy(attree_plan *plan) { free(plan); }
 
 size_t attree_plan_workspace(const attree_plan *plan) { return plan ? plan->workspace_bytes : 0; }
 

@@ -41,6 +41,9 @@ typedef struct attree__tile {
     int64_t row, rows; /* first row in the (batch, group), count */
 } attree__tile;
 
+/* Makes the plan of a problem. default_threads is asked only when desc leaves the number of threads open. */
+attree_status attree__plan_init(attree_plan *plan, const attree_desc *desc, int32_t (*default_threads)(void));
+
 /* Tile number n, 0 <= n < B * G * tiles. The tiles that see most keys come first. */
 attree__tile attree__plan_tile(const attree_plan *plan, int64_t n);
 

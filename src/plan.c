@@ -12,9 +12,9 @@
 /* Workspace alignment: a cache line, and the widest vector. */
 #define ALIGNMENT 64
 
-/* Rows of a tile. At the upper end packing a key block costs one percent of the arithmetic on it; at the lower end a
+/* Rows of a tile. At the upper end packing a key block costs half a percent of the arithmetic on it; at the lower end a
  * few. Multiples of every register tile (6, 12) and strip. */
-#define TILE_ROWS_MOST 480
+#define TILE_ROWS_MOST 1020
 #define TILE_ROWS_LEAST 96
 
 /* Widths up to this keep all products that make up a worker's scratch within 64 bits. Nobody has the memory for more.

@@ -228,12 +228,23 @@ ATTREE_INLINE void transpose_queries(float *packed, const int32_t type, const qu
             vf_store(packed + (c + i) * TILE_ROWS + v * VF_LANES, x[v][i]);
 }
 
+/* Asks for a row of the next group; it need not exist. */
+ATTREE_INLINE void prefetch_query(const attree__queries *q, const int32_t type, int64_t row, int64_t width)
+{
+    const int64_t bytes = type == ATTREE_F32 ? 4 : 2;
+    const uintptr_t start = (uintptr_t)q->data + (uintptr_t)(query_index(q, row) * bytes);
+    for (int64_t at = 0; at < width * bytes; at += 64)
+        attree__prefetch(start + (uintptr_t)at);
+}
+
 ATTREE_INLINE void pack_queries_of(float *packed, const attree__queries *q, const int32_t type, int64_t width)
 {
     for (int64_t r = 0; r < q->rows; r += TILE_ROWS) {
         query_group group = {.data = q->data, .rows = at_most(TILE_ROWS, q->rows - r)};
-        for (int64_t i = 0; i < group.rows; i++)
+        for (int64_t i = 0; i < group.rows; i++) {
             group.starts[i] = query_index(q, q->first + r + i);
+            prefetch_query(q, type, q->first + r + i + TILE_ROWS, width);
+        }
         int64_t c = 0;
         for (; c + VF_LANES <= width; c += VF_LANES)
             transpose_queries(packed + r * width, type, &group, c, VF_LANES);

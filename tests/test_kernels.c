@@ -11,7 +11,7 @@
 static const attree__kernels *const tables[] = ATTREE__TABLES;
 enum { TABLES = sizeof tables / sizeof *tables, ROWS_MOST = 64 };
 
-typedef enum layout { KEY_MAJOR, PADDED, WIDTH_MAJOR, REVERSED, SPREAD, LAYOUTS } layout;
+typedef enum layout { KEY_MAJOR, PADDED, WIDTH_MAJOR, REVERSED, SPREAD, REPEATED, LAYOUTS } layout;
 
 /* Rows in guarded memory, in one of the layouts; what lies between is NaN. */
 typedef struct key_rows {
@@ -36,9 +36,10 @@ static key_rows lay_out(const float *dense, int64_t keys, int64_t width, layout 
     case WIDTH_MAJOR: r.rows.token = 1, r.rows.width = keys; break;
     case REVERSED: r.rows.token = -width, origin = (keys - 1) * width; break;
     case SPREAD: r.rows.token = 2 * width + 1, r.rows.width = 2; break;
+    case REPEATED: r.rows.token = 0; break; /* every key is the last one */
     default: break;
     }
-    if (how == PADDED || how == SPREAD)
+    if (how == PADDED || how == SPREAD || how == REPEATED)
         count = (keys - 1) * r.rows.token + (width - 1) * r.rows.width + 1;
     char *const data = guarded_numbers(&r.memory, keys > 0 && width > 0 ? count : 0, type, at_start);
     r.rows.data = data + origin * attree__dtype_bytes(type);

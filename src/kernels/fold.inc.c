@@ -56,8 +56,9 @@ static void span_values(const strip *s, key_range part, key_range columns, value
         value_source from = source;
         for (int64_t e = columns.from; e < columns.to && seen.from < seen.to;) {
             const value_job job = group_values(s, g, part, &from, e);
-            const int64_t done = rows <= CONVERT_ROWS ? value_span(rows, columns.to - e, source.type, &job)
-                                                      : value_group(rows, columns.to - e, &job);
+            const int64_t done = rows <= (source.streamed ? CONVERT_ROWS : WIDE_ROWS)
+                                     ? value_span(rows, columns.to - e, source.type, &job)
+                                     : value_group(rows, columns.to - e, &job);
             from.at = (const char *)from.at + done * attree__dtype_bytes(source.type);
             e += done;
         }
@@ -76,7 +77,7 @@ static void chunk_values(const strip *s, float *packed, key_range part)
     const char *const data = f->v.data;
     if (whole > 0) {
         const char *const at = data + part.from * f->v.token * bytes;
-        const value_source source = {at, f->v.type, f->v.token, KEYS_AHEAD * f->v.token * bytes, false};
+        const value_source source = {at, f->v.type, f->v.token, KEYS_AHEAD * f->v.token * bytes, true, false};
         span_values(s, part, (key_range){0, whole}, source);
     }
     if (whole == width)
@@ -85,7 +86,8 @@ static void chunk_values(const strip *s, float *packed, key_range part)
     const int64_t step = round_up(width - whole, PANEL);
     const packed_values to = {packed, part.from, PANEL, step};
     pack_values(&to, &rest, part, width - whole);
-    span_values(s, part, (key_range){whole, f->out.u_stride}, (value_source){packed, ATTREE_F32, step, 0, false});
+    span_values(s, part, (key_range){whole, f->out.u_stride},
+                (value_source){packed, ATTREE_F32, step, 0, false, false});
 }
 
 static void fold_few_rows(const attree__fold *f)
@@ -110,7 +112,7 @@ static void fold_few_rows(const attree__fold *f)
 /* Columns e ... of all keys that the strip sees. */
 static void panel_values(const strip *s, const float *values, int64_t e)
 {
-    const value_source source = {values, ATTREE_F32, PANEL, 0, true};
+    const value_source source = {values, ATTREE_F32, PANEL, 0, false, true};
     for (int64_t g = 0; g * TILE_ROWS < s->rows; g++)
         if (s->groups[g].seen.from < s->groups[g].seen.to) {
             const value_job job = group_values(s, g, s->seen, &source, e);

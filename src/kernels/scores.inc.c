@@ -19,7 +19,8 @@ ATTREE_INLINE void score_tile(const int rows, const score_job *job)
 #pragma GCC unroll 32
     for (int i = 0; i < rows * TILE_VECS; i++)
         acc[i] = vf_zero();
-    tile_multiply(acc, rows, TILE_VECS, (tile_operands){job->q, 1, TILE_ROWS, job->panel, PANEL, job->width, 0});
+    tile_multiply(acc, rows, TILE_VECS, ATTREE_F32,
+                  (tile_operands){job->q, 1, TILE_ROWS, job->panel, PANEL, job->width, 0});
     const vf scale = vf_all(job->scale);
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)

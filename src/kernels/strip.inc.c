@@ -88,6 +88,7 @@ typedef struct value_source {
     int32_t type;
     int64_t step;
     int64_t ahead; /* bytes from there to the values to ask for in advance */
+    bool streamed; /* they come from memory, not from a buffer in cache */
     bool fresh;    /* they are the first for u */
 } value_source;
 

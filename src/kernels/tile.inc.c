@@ -16,51 +16,59 @@ typedef struct tile_operands {
     const void *vector; /* vector(d, v) starts with number d * vector_step + v * VF_LANES */
     int64_t vector_step;
     int64_t depth;
-    int64_t ahead; /* wide tiles: bytes from what they read to what they ask for in advance */
+    int64_t ahead; /* bytes from what is read to what is asked for in advance, when vectors are streamed */
 } tile_operands;
 
-/* Of f32 vectors, more rows than vectors: these stay in registers while the factors pass. */
-ATTREE_INLINE void tile_multiply(vf *acc, const int rows, const int vecs, tile_operands t)
+/* One step of the tile with vectors of any type that start at number `first`. What is fewer, factors or vectors, stays
+ * in registers while the other passes. */
+ATTREE_INLINE void tile_step(vf *acc, const int rows, const int vecs, const int32_t type, const tile_operands *t,
+                             int64_t first)
 {
-    const float *at = t.vector;
-#pragma GCC unroll 4 /* fewer instructions for each fma: a core whose other thread is busy issues only half as many */
-    for (int64_t d = 0; d < t.depth; d++) {
+    if (rows > vecs) {
         vf vector[TILE_VECS];
 #pragma GCC unroll 8
         for (int v = 0; v < vecs; v++)
-            vector[v] = vf_load(at + v * VF_LANES);
+            vector[v] = load_numbers(t->vector, type, first + v * VF_LANES);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
-            const vf factor = vf_all(t.factor[r * t.factor_row]);
+            const vf factor = vf_all(t->factor[r * t->factor_row]);
 #pragma GCC unroll 8
             for (int v = 0; v < vecs; v++)
                 acc[r * vecs + v] = vf_fma(factor, vector[v], acc[r * vecs + v]);
         }
-        t.factor += t.factor_step;
-        at += t.vector_step;
+        return;
+    }
+    vf factor[TILE_ROWS];
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+        factor[r] = vf_all(t->factor[r * t->factor_row]);
+#pragma GCC unroll 8
+    for (int v = 0; v < vecs; v++) {
+        const vf vector = load_numbers(t->vector, type, first + v * VF_LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++)
+            acc[r * vecs + v] = vf_fma(factor[r], vector, acc[r * vecs + v]);
     }
 }
 
-/* At least as many vectors as rows: the other way round. Vectors may be of any type. */
-ATTREE_INLINE void tile_multiply_wide(vf *acc, const int rows, const int vecs, const int32_t type, tile_operands t)
+/* Vectors in cache. */
+ATTREE_INLINE void tile_multiply(vf *acc, const int rows, const int vecs, const int32_t type, tile_operands t)
+{
+#pragma GCC unroll 4 /* fewer instructions for each fma: a core whose other thread is busy issues only half as many */
+    for (int64_t d = 0; d < t.depth; d++, t.factor += t.factor_step)
+        tile_step(acc, rows, vecs, type, &t, d * t.vector_step);
+}
+
+/* Vectors that stream in from memory: each step asks for those that are `ahead` bytes on. */
+ATTREE_INLINE void tile_multiply_streamed(vf *acc, const int rows, const int vecs, const int32_t type, tile_operands t)
 {
     const int64_t bytes = type == ATTREE_F32 ? 4 : 2;
-    for (int64_t d = 0; d < t.depth; d++) {
-        vf factor[TILE_ROWS];
-#pragma GCC unroll 16
-        for (int r = 0; r < rows; r++)
-            factor[r] = vf_all(t.factor[r * t.factor_row]);
+    for (int64_t d = 0; d < t.depth; d++, t.factor += t.factor_step) {
+        const int64_t first = d * t.vector_step;
 #pragma GCC unroll 8
         for (int64_t at = 0; at < vecs * VF_LANES * bytes; at += 64)
-            attree__prefetch((uintptr_t)t.vector + (uintptr_t)(d * t.vector_step * bytes + at + t.ahead));
-#pragma GCC unroll 8
-        for (int v = 0; v < vecs; v++) {
-            const vf vector = load_numbers(t.vector, type, d * t.vector_step + v * VF_LANES);
-#pragma GCC unroll 16
-            for (int r = 0; r < rows; r++)
-                acc[r * vecs + v] = vf_fma(factor[r], vector, acc[r * vecs + v]);
-        }
-        t.factor += t.factor_step;
+            attree__prefetch((uintptr_t)t.vector + (uintptr_t)(first * bytes + at + t.ahead));
+        tile_step(acc, rows, vecs, type, &t, first);
     }
 }
 

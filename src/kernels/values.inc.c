@@ -21,8 +21,9 @@ ATTREE_INLINE tile_operands value_operands(const value_job *job, const int32_t t
     };
 }
 
-/* u += weights * values, for values of any type in a wide tile, for f32 in any. */
-ATTREE_INLINE void value_tile(const int rows, const int vecs, const int32_t type, const value_job *job)
+/* u += weights * values, which are in cache or streamed. */
+ATTREE_INLINE void value_tile(const int rows, const int vecs, const int32_t type, const bool streamed,
+                              const value_job *job)
 {
     vf acc[TILE_ROWS * TILE_VECS];
 #pragma GCC unroll 16
@@ -33,10 +34,10 @@ ATTREE_INLINE void value_tile(const int rows, const int vecs, const int32_t type
     const key_range seen = job->seen, dense = job->dense;
     if (seen.from < dense.from)
         tile_multiply_visible(acc, rows, vecs, type, value_operands(job, type, seen.from, dense.from));
-    if (rows > vecs && type == ATTREE_F32)
-        tile_multiply(acc, rows, vecs, value_operands(job, type, dense.from, dense.to));
+    if (streamed)
+        tile_multiply_streamed(acc, rows, vecs, type, value_operands(job, type, dense.from, dense.to));
     else
-        tile_multiply_wide(acc, rows, vecs, type, value_operands(job, type, dense.from, dense.to));
+        tile_multiply(acc, rows, vecs, type, value_operands(job, type, dense.from, dense.to));
     if (dense.to < seen.to)
         tile_multiply_visible(acc, rows, vecs, type, value_operands(job, type, dense.to, seen.to));
 #pragma GCC unroll 16
@@ -50,18 +51,18 @@ ATTREE_INLINE void value_tile(const int rows, const int vecs, const int32_t type
 ATTREE_INLINE void value_rows(int64_t rows, const int vecs, const value_job *job)
 {
     switch (rows) {
-    case 1: value_tile(1, vecs, ATTREE_F32, job); break;
-    case 2: value_tile(2, vecs, ATTREE_F32, job); break;
-    case 3: value_tile(3, vecs, ATTREE_F32, job); break;
-    case 4: value_tile(4, vecs, ATTREE_F32, job); break;
-    case 5: value_tile(5, vecs, ATTREE_F32, job); break;
-    case 6: value_tile(6, vecs, ATTREE_F32, job); break;
-    case 7: value_tile(TILE_ROWS < 7 ? 1 : 7, vecs, ATTREE_F32, job); break;
-    case 8: value_tile(TILE_ROWS < 8 ? 1 : 8, vecs, ATTREE_F32, job); break;
-    case 9: value_tile(TILE_ROWS < 9 ? 1 : 9, vecs, ATTREE_F32, job); break;
-    case 10: value_tile(TILE_ROWS < 10 ? 1 : 10, vecs, ATTREE_F32, job); break;
-    case 11: value_tile(TILE_ROWS < 11 ? 1 : 11, vecs, ATTREE_F32, job); break;
-    default: value_tile(TILE_ROWS, vecs, ATTREE_F32, job); break;
+    case 1: value_tile(1, vecs, ATTREE_F32, false, job); break;
+    case 2: value_tile(2, vecs, ATTREE_F32, false, job); break;
+    case 3: value_tile(3, vecs, ATTREE_F32, false, job); break;
+    case 4: value_tile(4, vecs, ATTREE_F32, false, job); break;
+    case 5: value_tile(5, vecs, ATTREE_F32, false, job); break;
+    case 6: value_tile(6, vecs, ATTREE_F32, false, job); break;
+    case 7: value_tile(TILE_ROWS < 7 ? 1 : 7, vecs, ATTREE_F32, false, job); break;
+    case 8: value_tile(TILE_ROWS < 8 ? 1 : 8, vecs, ATTREE_F32, false, job); break;
+    case 9: value_tile(TILE_ROWS < 9 ? 1 : 9, vecs, ATTREE_F32, false, job); break;
+    case 10: value_tile(TILE_ROWS < 10 ? 1 : 10, vecs, ATTREE_F32, false, job); break;
+    case 11: value_tile(TILE_ROWS < 11 ? 1 : 11, vecs, ATTREE_F32, false, job); break;
+    default: value_tile(TILE_ROWS, vecs, ATTREE_F32, false, job); break;
     }
 }
 
@@ -85,15 +86,18 @@ static int64_t value_group(int64_t rows, int64_t columns, const value_job *job)
  * buffer is cheaper. */
 #define CONVERT_ROWS 6
 
+/* Rows that take wide tiles, also when values are in a buffer. */
+#define WIDE_ROWS 3
+
 /* As many columns as suit the rows, or a unit at the end. Returns how many. */
 ATTREE_INLINE int64_t value_span_of(const int rows, const int32_t type, int64_t columns, const value_job *job)
 {
-    const int vecs = rows == 1 ? WIDEST_VECS : rows <= 3 ? WIDE_VECS : TILE_VECS;
+    const int vecs = rows == 1 ? WIDEST_VECS : rows <= WIDE_ROWS ? WIDE_VECS : TILE_VECS;
     if (columns < vecs * VF_LANES) {
-        value_tile(rows, UNIT_VECS, type, job);
+        value_tile(rows, UNIT_VECS, type, true, job);
         return ATTREE__LANES;
     }
-    value_tile(rows, vecs, type, job);
+    value_tile(rows, vecs, type, true, job);
     return vecs * VF_LANES;
 }
 

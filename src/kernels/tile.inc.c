@@ -1,4 +1,4 @@
-/* The register tile, used twice: scores are query rows times packed keys, values are weight rows times packed values.
+/* The register tile, used twice: scores are query rows times packed keys, values are weight rows times values.
  *
  * acc[r * vecs + v] accumulates factor(r, d) * vector(d, v) for d = 0, 1, 2, ... in this order, so the lanes of one
  * accumulator follow the contract's loops whatever the shape of the tile. rows and vecs are constants at every call. */
@@ -10,6 +10,7 @@
  * for two or three rows, 8 for one. */
 #define WIDE_VECS 4
 #define WIDEST_VECS 8
+
 typedef struct tile_operands {
     const float *factor; /* factor(r, d) = factor[r * factor_row + d * factor_step] */
     int64_t factor_row, factor_step;
@@ -72,7 +73,7 @@ ATTREE_INLINE void tile_multiply_streamed(vf *acc, const int rows, const int vec
     }
 }
 
-/* The same, but a factor with its sign bit set leaves its accumulators as they are, whatever the vector holds. */
+/* A factor with its sign bit set leaves its accumulators as they are, whatever the vector holds. Slower, for few keys. */
 ATTREE_INLINE void tile_multiply_visible(vf *acc, const int rows, const int vecs, const int32_t type, tile_operands t)
 {
     for (int64_t d = 0; d < t.depth; d++) {

@@ -20,16 +20,15 @@ typedef struct tile_operands {
     int64_t ahead; /* bytes from what is read to what is asked for in advance, when vectors are streamed */
 } tile_operands;
 
-/* One step of the tile with vectors of any type that start at number `first`. What is fewer, factors or vectors, stays
+/* One step of the tile, for d = 0, with vectors of any type. What is fewer, factors or vectors, stays
  * in registers while the other passes. */
-ATTREE_INLINE void tile_step(vf *acc, const int rows, const int vecs, const int32_t type, const tile_operands *t,
-                             int64_t first)
+ATTREE_INLINE void tile_step(vf *acc, const int rows, const int vecs, const int32_t type, const tile_operands *t)
 {
     if (rows > vecs) {
         vf vector[TILE_VECS];
 #pragma GCC unroll 8
         for (int v = 0; v < vecs; v++)
-            vector[v] = load_numbers(t->vector, type, first + v * VF_LANES);
+            vector[v] = load_numbers(t->vector, type, v * VF_LANES);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
             const vf factor = vf_all(t->factor[r * t->factor_row]);
@@ -45,48 +44,53 @@ ATTREE_INLINE void tile_step(vf *acc, const int rows, const int vecs, const int3
         factor[r] = vf_all(t->factor[r * t->factor_row]);
 #pragma GCC unroll 8
     for (int v = 0; v < vecs; v++) {
-        const vf vector = load_numbers(t->vector, type, first + v * VF_LANES);
+        const vf vector = load_numbers(t->vector, type, v * VF_LANES);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++)
             acc[r * vecs + v] = vf_fma(factor[r], vector, acc[r * vecs + v]);
     }
 }
 
+/* On to the next d. */
+ATTREE_INLINE void tile_advance(tile_operands *t, const int32_t type)
+{
+    t->factor += t->factor_step;
+    t->vector = (const char *)t->vector + t->vector_step * (type == ATTREE_F32 ? 4 : 2);
+}
+
 /* Vectors in cache. */
 ATTREE_INLINE void tile_multiply(vf *acc, const int rows, const int vecs, const int32_t type, tile_operands t)
 {
 #pragma GCC unroll 4 /* fewer instructions for each fma: a core whose other thread is busy issues only half as many */
-    for (int64_t d = 0; d < t.depth; d++, t.factor += t.factor_step)
-        tile_step(acc, rows, vecs, type, &t, d * t.vector_step);
+    for (int64_t d = 0; d < t.depth; d++, tile_advance(&t, type))
+        tile_step(acc, rows, vecs, type, &t);
 }
 
 /* Vectors that stream in from memory: each step asks for those that are `ahead` bytes on. */
 ATTREE_INLINE void tile_multiply_streamed(vf *acc, const int rows, const int vecs, const int32_t type, tile_operands t)
 {
-    const int64_t bytes = type == ATTREE_F32 ? 4 : 2;
-    for (int64_t d = 0; d < t.depth; d++, t.factor += t.factor_step) {
-        const int64_t first = d * t.vector_step;
+    const int64_t row_bytes = vecs * VF_LANES * (type == ATTREE_F32 ? 4 : 2);
+    for (int64_t d = 0; d < t.depth; d++, tile_advance(&t, type)) {
 #pragma GCC unroll 8
-        for (int64_t at = 0; at < vecs * VF_LANES * bytes; at += 64)
-            attree__prefetch((uintptr_t)t.vector + (uintptr_t)(first * bytes + at + t.ahead));
-        tile_step(acc, rows, vecs, type, &t, first);
+        for (int64_t at = 0; at < row_bytes; at += 64)
+            attree__prefetch((uintptr_t)t.vector + (uintptr_t)(at + t.ahead));
+        tile_step(acc, rows, vecs, type, &t);
     }
 }
 
-/* A factor with its sign bit set leaves its accumulators as they are, whatever the vector holds. Slower, for few keys. */
+/* A factor with its sign bit set leaves its accumulators as they are, whatever the vector holds. Slower, for few keys.
+ */
 ATTREE_INLINE void tile_multiply_visible(vf *acc, const int rows, const int vecs, const int32_t type, tile_operands t)
 {
-    for (int64_t d = 0; d < t.depth; d++) {
+    for (int64_t d = 0; d < t.depth; d++, tile_advance(&t, type))
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
             const vf factor = vf_all(t.factor[r * t.factor_row]);
 #pragma GCC unroll 8
             for (int v = 0; v < vecs; v++) {
-                const vf vector = load_numbers(t.vector, type, d * t.vector_step + v * VF_LANES);
+                const vf vector = load_numbers(t.vector, type, v * VF_LANES);
                 const vf sum = vf_fma(factor, vector, acc[r * vecs + v]);
                 acc[r * vecs + v] = vf_replace_negative(sum, acc[r * vecs + v], factor);
             }
         }
-        t.factor += t.factor_step;
-    }
 }

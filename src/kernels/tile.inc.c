@@ -69,7 +69,7 @@ ATTREE_INLINE void tile_multiply(vf *acc, const int rows, const int vecs, const 
 /* Vectors that stream in from memory: each step asks for those that are `ahead` bytes on. */
 ATTREE_INLINE void tile_multiply_streamed(vf *acc, const int rows, const int vecs, const int32_t type, tile_operands t)
 {
-    const int64_t row_bytes = vecs * VF_LANES * (type == ATTREE_F32 ? 4 : 2);
+    const int64_t row_bytes = (int64_t)vecs * VF_LANES * (type == ATTREE_F32 ? 4 : 2);
     for (int64_t d = 0; d < t.depth; d++, tile_advance(&t, type)) {
 #pragma GCC unroll 8
         for (int64_t at = 0; at < row_bytes; at += 64)

@@ -37,6 +37,7 @@ aarch64_packages=(
     "qemu-user              runs AArch64 programs"
     "libsleef-dev:arm64     SLEEF for AArch64"
     "libcmocka-dev:arm64    test framework for AArch64"
+    "libgomp1:arm64         OpenMP's runtime for AArch64"
 )
 # Comes along when anything else is installed; its absence alone is no reason to ask for root.
 optional="libopenblas-dev   optional: the comparison in the benchmark"

@@ -1,4 +1,6 @@
-/* Elements of the types that attree knows, to f32 and back. Widening is exact; narrowing rounds to nearest even. */
+/* Elements of the types that attree knows, to f32 and back. Widening is exact; narrowing rounds to nearest even.
+ *
+ * Written apart from the library's own conversions, which max_error judges. */
 #ifndef ATTREE_BENCH_ELEMENT_H
 #define ATTREE_BENCH_ELEMENT_H
 

@@ -13,7 +13,7 @@
 #define ALIGNMENT 64
 
 /* Rows of a tile. At the upper end packing a key block costs half a percent of the arithmetic on it; at the lower end a
- * few. Multiples of every register tile (6, 12) and strip. */
+ * few. */
 #define TILE_ROWS_MOST 1020
 #define TILE_ROWS_LEAST 96
 
@@ -65,8 +65,10 @@ static void choose_tasks(attree_plan *plan)
         rows /= 2;
     rows = rows < TILE_ROWS_LEAST ? TILE_ROWS_LEAST : rows;
     plan->tiles = ceil_div(plan->group_rows, rows);
-    if (plan->tiles > 0) /* of equal size, but for the rounding to whole register tiles */
-        plan->tile_rows = smaller(round_up(ceil_div(plan->group_rows, plan->tiles), 12), plan->group_rows);
+    if (plan->tiles > 0) { /* of equal size, but for the rounding to whole register tiles */
+        const int64_t equal = round_up(ceil_div(plan->group_rows, plan->tiles), plan->kernels->group_rows);
+        plan->tile_rows = smaller(equal, plan->group_rows);
+    }
 
     plan->chunk_blocks = 1;
     while (plan->chunk_blocks < plan->blocks)

@@ -125,7 +125,7 @@ typedef struct attree_desc {
     float scale;        /* with ATTREE_USE_SCALE */
     int64_t q_offset;   /* position of query 0 among the keys, with ATTREE_USE_Q_OFFSET; may be negative */
     int32_t empty_rows; /* attree_empty */
-    int32_t isa;        /* attree_isa: at most this one. Asking for one that the machine lacks is an error. */
+    int32_t isa;        /* attree_isa: just this one. Asking for one that the machine lacks is an error. */
     int32_t threads;    /* workers of attree_run: 0 = OpenMP's default for the planning thread; at most 65536 */
     int32_t reserved;   /* 0 */
 } attree_desc;
@@ -152,8 +152,8 @@ ATTREE_API attree_status attree_plan_create(attree_plan **plan, const attree_des
 /* Frees a plan; NULL is fine. */
 ATTREE_API void attree_plan_destroy(attree_plan *plan);
 
-/* Bytes of workspace that a run needs; 0 for a NULL plan. Grows with threads * (tile rows) * (D + E), not with K and
- * never with Q * K. */
+/* Bytes of workspace that a run needs; 0 for a NULL plan. Grows with threads * (tile rows) * (D + E log K), not with K
+ * and never with Q * K. */
 ATTREE_API size_t attree_plan_workspace(const attree_plan *plan);
 
 /* Writes one line about the plan (kernel, tiles, tasks, workers) into text, cut to capacity bytes with a terminating 0.

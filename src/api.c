@@ -1,6 +1,5 @@
 /* Plans as objects, the one-call form, and the version. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "attree/attree.h"
 #include "error.h"
@@ -20,16 +19,7 @@ attree_status attree_plan_create(attree_plan **plan, const attree_desc *desc)
     if (!plan)
         return attree__fail(ATTREE_ERROR_NULL, "plan is NULL; it must point to where the plan goes");
     *plan = NULL;
-    attree_plan made = {.tasks = 0};
-    const attree_status status = attree__plan_init(&made, desc, attree__default_threads);
-    if (status != ATTREE_OK)
-        return status;
-    attree_plan *const kept = malloc(sizeof *kept);
-    if (!kept)
-        return attree__fail(ATTREE_ERROR_MEMORY, "no memory for a plan of %zu bytes", sizeof *kept);
-    memcpy(kept, &made, sizeof made);
-    *plan = kept;
-    return ATTREE_OK;
+    return attree__plan_make(plan, desc, attree__default_threads);
 }
 
 void attree_plan_destroy(attree_plan *plan) { free(plan); }

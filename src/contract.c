@@ -27,8 +27,46 @@ static float score(const float *q, const attree__rows *k, int64_t j, int64_t qk_
     return sum * scale;
 }
 
-/* exp(t) for t <= 0, exactly zero where the result would be subnormal. NaN stays NaN. */
-static float weight(float t) { return t < ATTREE__CUTOFF ? 0.0f : attree__expf(t); }
+/* Step 2, for query i of head h and key j, but for the score function and the mask. */
+static float adjust(const attree__terms *t, int64_t i, int64_t h, int64_t j, float s)
+{
+    if (t->softcap > 0.0f)
+        s = t->softcap * attree__tanhf(s / t->softcap);
+    if (t->slopes)
+        s = fmaf(t->slopes[h], (float)(t->distance + j - i), s);
+    if (t->bias.data) {
+        const float bias = attree__pair_bias(&t->bias, i, h, j);
+        s = bias == -INFINITY ? -INFINITY : s + bias;
+    }
+    return s;
+}
+
+static void apply_terms(const attree__fold *f, int64_t r, float *s)
+{
+    const attree__terms *t = f->terms;
+    const int64_t i = (t->first + r) / t->heads, h = (t->first + r) % t->heads;
+    const int32_t first = f->first[r], end = f->end[r];
+    for (int32_t j = first; j < end; j++)
+        s[j] = adjust(t, i, h, j, s[j]);
+    if (t->score && first < end) {
+        const attree_score_tile tile = {s + first,  0, t->batch, t->first_head + h, i, 1, t->first_key + first,
+                                        end - first};
+        t->score(&tile, t->user);
+    }
+    for (int32_t j = first; j < end && t->mask.data; j++)
+        if (!attree__pair_shown(&t->mask, i, h, j))
+            s[j] = -INFINITY;
+}
+
+void attree__contract_scores(const attree__fold *f, int64_t r, float *scores)
+{
+    for (int32_t j = f->first[r]; j < f->end[r]; j++)
+        scores[j] = score(f->q + r * f->qk_width, &f->k, j, f->qk_width, f->scale);
+    if (f->terms)
+        apply_terms(f, r, scores);
+}
+
+float attree__contract_weight(float t) { return t < ATTREE__CUTOFF ? 0.0f : attree__expf(t); }
 
 /* Step 4: sixteen partial sums, then halves onto halves. Hidden keys have weight +0, which changes no partial sum. */
 static float lane_sum(const float *p, int64_t keys)
@@ -58,7 +96,7 @@ static void fold_scores(const attree__fold *f, int64_t r, const float *s)
     for (int32_t j = first; j < end; j++) {
         if (s[j] == -INFINITY)
             continue;
-        p[j] = weight(s[j] - m);
+        p[j] = attree__contract_weight(s[j] - m);
         for (int64_t e = 0; e < f->v_width; e++)
             u[e] = fmaf(p[j], attree__load(f->v.data, f->v.type, j * f->v.token + e * f->v.width), u[e]);
     }
@@ -71,8 +109,7 @@ static void fold(const attree__fold *f)
 {
     for (int64_t r = 0; r < f->rows; r++) {
         float s[ATTREE__BLOCK];
-        for (int32_t j = f->first[r]; j < f->end[r]; j++)
-            s[j] = score(f->q + r * f->qk_width, &f->k, j, f->qk_width, f->scale);
+        attree__contract_scores(f, r, s);
         fold_scores(f, r, s);
     }
 }
@@ -87,7 +124,7 @@ static void combine(const attree__states *a, const attree__states *b, int64_t ro
             continue;
         const bool a_empty = a->m[r] == -INFINITY;
         const float m = a->m[r] > b->m[r] ? a->m[r] : b->m[r];
-        const float fa = weight(a->m[r] - m), fb = weight(b->m[r] - m);
+        const float fa = attree__contract_weight(a->m[r] - m), fb = attree__contract_weight(b->m[r] - m);
         for (int64_t e = 0; e < v_width; e++)
             au[e] = a_empty ? bu[e] : fmaf(bu[e], fb, au[e] * fa);
         a->l[r] = a_empty ? b->l[r] : fmaf(b->l[r], fb, a->l[r] * fa);

@@ -14,19 +14,33 @@ typedef struct attree__span {
     int64_t low, high;
 } attree__span;
 
+/* Element (b, h, i, j) of a tensor over pairs is number b * batch + h * head + i * query + j * key. */
+typedef struct attree__pairs {
+    int64_t batch, head, query, key;
+    attree__span span;
+} attree__pairs;
+
+/* One batch entry. Its query i is token q_start + i of q, o and lse, at position i + q_offset among its keys; its key j
+ * is token kv_start + j of k and v. */
+typedef struct attree__sequence {
+    int64_t q_start, q_len, kv_start, kv_len, q_offset;
+} attree__sequence;
+
 typedef struct attree__problem {
     int64_t batch, q_heads, kv_heads, group;  /* B, H, G, H / G */
-    int64_t q_len, kv_len, qk_width, v_width; /* Q, K, D, E */
+    int64_t q_len, kv_len, qk_width, v_width; /* Q, K, D, E; tokens of the tensors, when entries differ */
     attree_strides q, k, v, o, lse;
-    int32_t q_type, k_type, v_type, o_type;
+    int32_t q_type, k_type, v_type, o_type, mask_kind, bias_type;
     attree__span q_span, k_span, v_span, o_span, lse_span;
-    float scale;
-    bool causal;
-    int64_t q_offset;
+    attree__pairs mask, bias;
+    float scale, softcap;
+    int64_t window_left, window_right; /* causal is right = 0; -1: no limit */
+    int64_t q_offset;                  /* when no entry has its own */
+    bool default_q_offset;             /* the last query sees the last key */
     attree_empty empty_rows;
 } attree__problem;
 
-/* Keys first <= j < end. Empty: first = end = 0. */
+/* Keys first <= j < end; none when first >= end. */
 typedef struct attree__keys {
     int64_t first, end;
 } attree__keys;
@@ -34,10 +48,16 @@ typedef struct attree__keys {
 /* Checks desc and fills in *problem. */
 attree_status attree__problem_init(attree__problem *problem, const attree_desc *desc);
 
-/* Checks the tensors of a run: NULL, alignment, overlap. Workspace: see the plan. */
+/* Whether batch entries differ, so that each has its own sequence. */
+bool attree__problem_has_sequences(const attree_desc *desc);
+
+/* The sequence of batch entry b; of every entry, when they do not differ. Checked by attree__problem_init. */
+attree__sequence attree__problem_sequence(const attree__problem *problem, const attree_desc *desc, int64_t b);
+
+/* Checks the tensors of a run: NULL, alignment, overlap, sinks and slopes. Workspace: see the plan. */
 attree_status attree__problem_check(const attree__problem *problem, const attree_args *args);
 
-/* The keys that query i may see. Grows monotonically with i, at both ends. */
-attree__keys attree__problem_visible(const attree__problem *problem, int64_t i);
+/* The keys that geometry lets query i of a sequence see. Neither end ever decreases as i grows. */
+attree__keys attree__problem_visible(const attree__problem *problem, const attree__sequence *sequence, int64_t i);
 
 #endif /* ATTREE_DESC_H */

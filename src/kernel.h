@@ -5,8 +5,11 @@
 #ifndef ATTREE_KERNEL_H
 #define ATTREE_KERNEL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "attree/attree.h"
 
 /* Keys of a block, by absolute key index (contract, step 2). */
 #define ATTREE__BLOCK 256
@@ -40,6 +43,26 @@ typedef struct attree__queries {
     int64_t heads, first, rows;
 } attree__queries;
 
+/* A tensor over pairs as a fold sees it: query i of head h (of the group) and key j (of the block) is element base +
+ * i * query + h * head + j * key. */
+typedef struct attree__pair_source {
+    const void *data; /* NULL: there is none */
+    int64_t base, query, head, key;
+    int32_t type; /* attree_dtype of a bias, attree_mask of a mask */
+} attree__pair_source;
+
+/* What happens to scores after step 1. Row r is query (first + r) / heads of head (first + r) % heads of the group. */
+typedef struct attree__terms {
+    int64_t heads, first;
+    float softcap;       /* 0: none */
+    const float *slopes; /* of the group's heads; NULL: none */
+    int64_t distance;    /* from the position of query 0 to key 0 of the block */
+    attree__pair_source bias, mask;
+    attree_score_function score; /* NULL: none */
+    void *user;
+    int64_t batch, first_head, first_key; /* what score is told: of the block's group and key 0 */
+} attree__terms;
+
 /* One fold: rows x keys. */
 typedef struct attree__fold {
     int64_t qk_width, v_width; /* D >= 0, E >= 1 */
@@ -48,6 +71,7 @@ typedef struct attree__fold {
     int64_t rows;               /* >= 1 */
     attree__rows k, v;          /* keys first[r] ... end[r] - 1 may be read, and nothing else */
     const int32_t *first, *end; /* row r sees keys first[r] <= j < end[r] of this block; first = end = 0 sees none */
+    const attree__terms *terms; /* NULL: none */
     attree__states out;
     float *scratch; /* scratch_floats() floats, aligned to 64 bytes */
 } attree__fold;

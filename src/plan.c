@@ -2,7 +2,9 @@
 #include "plan.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "compiler.h"
 #include "dispatch.h"
@@ -35,49 +37,152 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static int64_t round_up(int64_t x, int64_t multiple) { return ceil_div(x, multiple) * multiple; }
 
-/* Multiply-adds of the whole problem, roughly. */
-static double total_work(const attree__problem *p)
+/* ---- Segments ---- */
+
+static double visible_keys(const attree__problem *p, const attree__sequence *s, int64_t i)
 {
-    const double pairs = (double)p->batch * (double)p->q_heads * (double)p->q_len * (double)p->kv_len;
-    return pairs * (double)(p->qk_width + p->v_width) * (p->causal ? 0.5 : 1.0);
+    const attree__keys keys = attree__problem_visible(p, s, i);
+    return keys.first < keys.end ? (double)(keys.end - keys.first) : 0.0;
 }
 
-static int32_t choose_workers(const attree__problem *p, int32_t threads)
+/* Multiply-adds of a sequence, roughly: by Simpson's rule over its queries. */
+static double sequence_work(const attree__problem *p, const attree__sequence *s)
 {
-    const double worth = total_work(p) / WORKER_WORK;
+    if (s->q_len == 0)
+        return 0.0;
+    const double keys =
+        (visible_keys(p, s, 0) + 4.0 * visible_keys(p, s, (s->q_len - 1) / 2) + visible_keys(p, s, s->q_len - 1)) / 6.0;
+    return (double)p->q_heads * (double)s->q_len * keys * (double)(p->qk_width + p->v_width);
+}
+
+static attree_status make_segment(attree__segment *segment, const attree__problem *p, int64_t batch, int64_t batches)
+{
+    attree__segment *const s = segment;
+    s->batch = batch;
+    s->batches = batches;
+    s->blocks = ceil_div(s->sequence.kv_len, ATTREE__BLOCK);
+    s->work = (double)batches * sequence_work(p, &s->sequence);
+    int64_t groups, tasks; /* no product of those that are computed later is larger than this one */
+    if (attree__mul_overflows(s->sequence.q_len, p->group, &s->group_rows) ||
+        attree__mul_overflows(batches, p->kv_heads, &groups) ||
+        attree__mul_overflows(s->group_rows, groups > 0 ? groups : 1, &tasks) ||
+        attree__mul_overflows(tasks, s->blocks + 1, &tasks))
+        return attree__fail(ATTREE_ERROR_OVERFLOW, "batch * q_heads * q_len * kv_len overflows 64 bits");
+    return ATTREE_OK;
+}
+
+static attree_status make_segments(attree_plan *plan, const attree_desc *desc)
+{
+    const attree__problem *p = &plan->problem;
+    const bool alike = !attree__problem_has_sequences(desc);
+    attree_status status = ATTREE_OK;
+    for (int64_t n = 0; n < plan->segment_count && status == ATTREE_OK; n++) {
+        attree__segment *const s = &plan->segments[n];
+        *s = (attree__segment){.sequence = attree__problem_sequence(p, desc, n)};
+        status = make_segment(s, p, n, alike ? p->batch : 1);
+    }
+    return status;
+}
+
+static double total_work(const attree_plan *plan)
+{
+    double work = 0.0;
+    for (int64_t n = 0; n < plan->segment_count; n++)
+        work += plan->segments[n].work;
+    return work;
+}
+
+static int32_t choose_workers(double work, int32_t threads)
+{
+    const double worth = work / WORKER_WORK;
     if (worth < 2.0)
         return 1;
     return worth < (double)threads ? (int32_t)worth : threads;
 }
 
-/* Cuts rows into tiles, as long as allowed while there are enough of them; then, if rows alone do not give every worker
- * enough to do, keys into chunks. */
-static void choose_tasks(attree_plan *plan)
+/* Cuts a segment into about as many tasks as wanted, or more. Rows into tiles, as long as allowed while there are
+ * enough of them; then, if rows alone do not give every worker enough to do, keys into chunks. */
+static void cut_segment(const attree_plan *plan, attree__segment *s, int64_t wanted)
 {
-    const attree__problem *p = &plan->problem;
-    const int64_t wanted = plan->workers > 1 ? (int64_t)plan->workers * TASKS_PER_WORKER : 1;
-    const int64_t groups = p->batch * p->kv_heads; /* fits: B * G * K... spans were measured; see plan_tasks */
-    const int64_t row_bytes = plan->levels * (plan->u_stride + 2) * (int64_t)sizeof(float);
-
+    const int64_t groups = s->batches * plan->problem.kv_heads;
+    const int64_t row_bytes =
+        attree__tree_depth(s->blocks > 0 ? s->blocks : 1) * (plan->u_stride + 2) * (int64_t)sizeof(float);
     int64_t rows = TILE_ROWS_MOST;
     while (rows > TILE_ROWS_LEAST &&
-           (rows * row_bytes > LEVELS_BYTES_MOST || ceil_div(plan->group_rows, rows) * groups < wanted))
+           (rows * row_bytes > LEVELS_BYTES_MOST || ceil_div(s->group_rows, rows) * groups < wanted))
         rows /= 2;
     rows = rows < TILE_ROWS_LEAST ? TILE_ROWS_LEAST : rows;
-    plan->tiles = ceil_div(plan->group_rows, rows);
-    if (plan->tiles > 0) { /* of equal size, but for the rounding to whole register tiles */
-        const int64_t equal = round_up(ceil_div(plan->group_rows, plan->tiles), plan->kernels->group_rows);
-        plan->tile_rows = smaller(equal, plan->group_rows);
+    s->tiles = ceil_div(s->group_rows, rows);
+    if (s->tiles > 0) { /* of equal size, but for the rounding to whole register tiles */
+        const int64_t equal = round_up(ceil_div(s->group_rows, s->tiles), plan->kernels->group_rows);
+        s->tile_rows = smaller(equal, s->group_rows);
     }
-
-    plan->chunk_blocks = 1;
-    while (plan->chunk_blocks < plan->blocks)
-        plan->chunk_blocks *= 2;
-    const int64_t tiles = plan->tiles * groups;
-    while (plan->chunk_blocks > 1 && tiles < wanted && tiles * ceil_div(plan->blocks, plan->chunk_blocks) < wanted)
-        plan->chunk_blocks /= 2;
-    plan->chunks = plan->blocks > 0 ? ceil_div(plan->blocks, plan->chunk_blocks) : 1;
+    s->chunk_blocks = 1;
+    while (s->chunk_blocks < s->blocks)
+        s->chunk_blocks *= 2;
+    const int64_t tiles = s->tiles * groups;
+    while (s->chunk_blocks > 1 && tiles < wanted && tiles * ceil_div(s->blocks, s->chunk_blocks) < wanted)
+        s->chunk_blocks /= 2;
+    s->chunks = s->blocks > 0 ? ceil_div(s->blocks, s->chunk_blocks) : 1;
 }
+
+static double task_work(const attree__segment *s)
+{
+    const int64_t tasks = s->batches * s->tiles * s->chunks;
+    return tasks > 0 ? s->work / (double)tasks : 0.0;
+}
+
+/* Longest tasks first, so that what is left at the end is short (Shell's sort: in place, without recursion). */
+static void sort_segments(attree_plan *plan)
+{
+    attree__segment *const s = plan->segments;
+    for (int64_t gap = plan->segment_count / 2; gap > 0; gap /= 2)
+        for (int64_t n = gap; n < plan->segment_count; n++) {
+            const attree__segment moved = s[n];
+            int64_t at = n;
+            for (; at >= gap && task_work(&s[at - gap]) < task_work(&moved); at -= gap)
+                s[at] = s[at - gap];
+            s[at] = moved;
+        }
+}
+
+static void cut_segments(attree_plan *plan)
+{
+    const double work = total_work(plan);
+    const double wanted = plan->workers > 1 ? (double)plan->workers * TASKS_PER_WORKER : 1.0;
+    for (int64_t n = 0; n < plan->segment_count; n++) {
+        attree__segment *const s = &plan->segments[n];
+        cut_segment(plan, s, work > 0.0 ? (int64_t)ceil(wanted * s->work / work) : 1);
+    }
+    if (plan->workers > 1)
+        sort_segments(plan);
+}
+
+/* Numbers tiles, tasks and states. */
+static attree_status number_segments(attree_plan *plan)
+{
+    plan->tiles = plan->tasks = plan->states = plan->tile_rows = 0;
+    plan->levels = 1;
+    for (int64_t n = 0; n < plan->segment_count; n++) {
+        attree__segment *const s = &plan->segments[n];
+        const int64_t tiles = s->batches * plan->problem.kv_heads * s->tiles, tasks = tiles * s->chunks;
+        const int32_t levels = attree__tree_depth(s->blocks > 0 ? s->blocks : 1);
+        s->first_tile = plan->tiles;
+        s->first_task = plan->tasks;
+        s->first_state = plan->states;
+        if (attree__add_overflows(plan->tasks, tasks, &plan->tasks))
+            return attree__fail(ATTREE_ERROR_OVERFLOW, "batch * q_heads * q_len * kv_len overflows 64 bits");
+        plan->tiles += tiles;
+        plan->states += s->chunks > 1 ? tasks : 0;
+        plan->levels = levels > plan->levels ? levels : plan->levels;
+        plan->tile_rows = s->tile_rows > plan->tile_rows ? s->tile_rows : plan->tile_rows;
+    }
+    plan->phases = plan->states > 0 ? 2 : 1;
+    plan->workers = plan->tasks < plan->workers ? (int32_t)(plan->tasks > 1 ? plan->tasks : 1) : plan->workers;
+    return ATTREE_OK;
+}
+
+/* ---- Workspace ---- */
 
 /* Appends count * bytes_each to *total, aligned; returns the offset, or 0 with *overflow set. */
 static size_t reserve(size_t *total, int64_t count, int64_t bytes_each, bool *overflow)
@@ -108,12 +213,13 @@ static attree_status lay_out_workspace(attree_plan *plan)
     plan->states_bytes = state_bytes;
     plan->packed_offset = reserve(&scratch, packed, number, &overflow);
     plan->ranges_offset = reserve(&scratch, rows, 2 * (int64_t)sizeof(int32_t), &overflow);
+    plan->sinks_offset = reserve(&scratch, 2 * rows + plan->u_stride, number, &overflow);
     plan->levels_offset = reserve(&scratch, plan->levels, (int64_t)state_bytes, &overflow);
     plan->kernel_offset = reserve(&scratch, kernel, number, &overflow);
     plan->scratch_bytes = scratch;
 
     reserve(&total, 1, sizeof(attree__shared), &overflow);
-    plan->states_offset = reserve(&total, plan->chunks > 1 ? plan->tasks : 0, (int64_t)state_bytes, &overflow);
+    plan->states_offset = reserve(&total, plan->states, (int64_t)state_bytes, &overflow);
     plan->scratch_offset = reserve(&total, plan->workers, (int64_t)scratch, &overflow);
     plan->workspace_bytes = total;
     if (overflow)
@@ -123,47 +229,54 @@ static attree_status lay_out_workspace(attree_plan *plan)
     return ATTREE_OK;
 }
 
-static attree_status count_tasks(attree_plan *plan)
+static attree_status fill_plan(attree_plan *plan, const attree_desc *desc, int32_t (*default_threads)(void))
 {
-    const attree__problem *p = &plan->problem;
-    int64_t rows, groups, tasks;
-    if (attree__mul_overflows(p->q_len, p->group, &rows) || attree__mul_overflows(p->batch, p->kv_heads, &groups) ||
-        attree__mul_overflows(rows, groups > 0 ? groups : 1, &tasks) ||
-        attree__mul_overflows(tasks, plan->blocks + 1, &tasks))
-        return attree__fail(ATTREE_ERROR_OVERFLOW, "batch * q_heads * q_len * kv_len overflows 64 bits");
-    plan->group_rows = rows;
-    choose_tasks(plan);
-    plan->tasks = groups * plan->tiles * plan->chunks;
-    plan->workers = plan->tasks < plan->workers ? (int32_t)(plan->tasks > 1 ? plan->tasks : 1) : plan->workers;
-    return ATTREE_OK;
+    attree_status status = attree__dispatch(&plan->kernels, desc->isa);
+    if (status == ATTREE_OK)
+        status = make_segments(plan, desc);
+    if (status != ATTREE_OK)
+        return status;
+    plan->workers = choose_workers(total_work(plan), desc->threads > 0 ? desc->threads : default_threads());
+    plan->u_stride = round_up(plan->problem.v_width, ATTREE__LANES);
+    cut_segments(plan);
+    status = number_segments(plan);
+    return status == ATTREE_OK ? lay_out_workspace(plan) : status;
 }
 
-attree_status attree__plan_init(attree_plan *plan, const attree_desc *desc, int32_t (*default_threads)(void))
+attree_status attree__plan_make(attree_plan **plan, const attree_desc *desc, int32_t (*default_threads)(void))
 {
-    attree_status status = attree__problem_init(&plan->problem, desc);
+    attree__problem problem;
+    attree_status status = attree__problem_init(&problem, desc);
     if (status != ATTREE_OK)
         return status;
-    if (plan->problem.qk_width > WIDTH_MOST || plan->problem.v_width > WIDTH_MOST)
+    if (problem.qk_width > WIDTH_MOST || problem.v_width > WIDTH_MOST)
         return attree__fail(ATTREE_ERROR_OVERFLOW,
-                            "qk_width is %" PRId64 ", v_width %" PRId64 "; they must be at most 2^40",
-                            plan->problem.qk_width, plan->problem.v_width);
+                            "qk_width is %" PRId64 ", v_width %" PRId64 "; they must be at most 2^40", problem.qk_width,
+                            problem.v_width);
     if (desc->threads < 0 || desc->threads > 65536)
         return attree__fail(ATTREE_ERROR_VALUE, "threads is %" PRId32 "; it must be 0 to 65536", desc->threads);
-    status = attree__dispatch(&plan->kernels, desc->isa);
-    if (status != ATTREE_OK)
-        return status;
-    const int32_t threads = desc->threads > 0 ? desc->threads : default_threads();
-    plan->workers = choose_workers(&plan->problem, threads);
-    plan->blocks = ceil_div(plan->problem.kv_len, ATTREE__BLOCK);
-    plan->levels = attree__tree_depth(plan->blocks > 0 ? plan->blocks : 1);
-    plan->u_stride = round_up(plan->problem.v_width, ATTREE__LANES);
-    status = count_tasks(plan);
-    return status == ATTREE_OK ? lay_out_workspace(plan) : status;
+
+    const int64_t segments = attree__problem_has_sequences(desc) ? problem.batch : 1;
+    int64_t bytes;
+    if (attree__mul_overflows(segments, (int64_t)sizeof(attree__segment), &bytes) ||
+        attree__add_overflows(bytes, (int64_t)sizeof(attree_plan), &bytes))
+        return attree__fail(ATTREE_ERROR_OVERFLOW, "batch is %" PRId64 "; a plan would overflow 64 bits",
+                            problem.batch);
+    attree_plan *const made = malloc((size_t)bytes);
+    if (!made)
+        return attree__fail(ATTREE_ERROR_MEMORY, "no memory for a plan of %" PRId64 " bytes", bytes);
+    *made = (attree_plan){.problem = problem, .segment_count = segments};
+    status = fill_plan(made, desc, default_threads);
+    if (status == ATTREE_OK)
+        *plan = made;
+    else
+        free(made);
+    return status;
 }
 
 size_t attree_plan_workspace(const attree_plan *plan) { return plan ? plan->workspace_bytes : 0; }
 
-int32_t attree_plan_phases(const attree_plan *plan) { return plan ? 1 + (plan->chunks > 1) : 0; }
+int32_t attree_plan_phases(const attree_plan *plan) { return plan ? plan->phases : 0; }
 
 attree_status attree_plan_describe(const attree_plan *plan, char *text, size_t capacity)
 {
@@ -171,32 +284,81 @@ attree_status attree_plan_describe(const attree_plan *plan, char *text, size_t c
         return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", plan ? "text" : "plan");
     if (capacity == 0)
         return attree__fail(ATTREE_ERROR_VALUE, "capacity is 0; it must have room for the terminating 0");
+    const attree__segment *s = plan->segments; /* with the longest tasks */
+    const attree__segment none = {.batches = 0};
+    if (plan->segment_count == 0)
+        s = &none;
     (void)snprintf(text, capacity,
-                   "kernel %s, %" PRId32 " workers, %" PRId64 " tasks = %" PRId64 " groups x %" PRId64
-                   " tiles of %" PRId64 " rows x %" PRId64 " chunks of %" PRId64 " blocks, workspace %zu bytes",
-                   plan->kernels->name, plan->workers, plan->tasks, plan->problem.batch * plan->problem.kv_heads,
-                   plan->tiles, plan->tile_rows, plan->chunks, plan->chunk_blocks, plan->workspace_bytes);
+                   "kernel %s, %" PRId32 " workers, %" PRId64 " tasks; %" PRId64 " batch segments, the first %" PRId64
+                   " groups x %" PRId64 " tiles of %" PRId64 " rows x %" PRId64 " chunks of %" PRId64
+                   " blocks; workspace %zu bytes",
+                   plan->kernels->name, plan->workers, plan->tasks, plan->segment_count,
+                   s->batches * plan->problem.kv_heads, s->tiles, s->tile_rows, s->chunks, s->chunk_blocks,
+                   plan->workspace_bytes);
     return ATTREE_OK;
+}
+
+/* The last segment whose first tile, or task, is not beyond n. */
+static const attree__segment *segment_of(const attree_plan *plan, int64_t n, bool task)
+{
+    int64_t low = 0, high = plan->segment_count;
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        const attree__segment *s = &plan->segments[middle];
+        if ((task ? s->first_task : s->first_tile) <= n)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &plan->segments[low];
+}
+
+static attree__tile tile_of(const attree_plan *plan, const attree__segment *s, int64_t n)
+{
+    const attree__problem *p = &plan->problem;
+    const int64_t groups = s->batches * p->kv_heads;
+    const int64_t tile = s->tiles - 1 - n / groups, group = n % groups;
+    const int64_t row = tile * s->tile_rows;
+    return (attree__tile){
+        .segment = s,
+        .batch = s->batch + group / p->kv_heads,
+        .group = group % p->kv_heads,
+        .row = row,
+        .rows = smaller(s->tile_rows, s->group_rows - row),
+        .state = s->first_state + n * s->chunks,
+    };
 }
 
 attree__tile attree__plan_tile(const attree_plan *plan, int64_t n)
 {
-    const attree__problem *p = &plan->problem;
-    const int64_t groups = p->batch * p->kv_heads;
-    const int64_t tile = plan->tiles - 1 - n / groups, group = n % groups;
-    const int64_t row = tile * plan->tile_rows;
-    return (attree__tile){group / p->kv_heads, group % p->kv_heads, row,
-                          smaller(plan->tile_rows, plan->group_rows - row)};
+    const attree__segment *s = segment_of(plan, n, false);
+    return tile_of(plan, s, n - s->first_tile);
+}
+
+attree__tile attree__plan_task(const attree_plan *plan, int64_t n, int64_t *chunk)
+{
+    const attree__segment *s = segment_of(plan, n, true);
+    *chunk = (n - s->first_task) % s->chunks;
+    return tile_of(plan, s, (n - s->first_task) / s->chunks);
+}
+
+const attree__segment *attree__plan_segment(const attree_plan *plan, int64_t batch)
+{
+    const attree__segment *s = plan->segments;
+    while (batch < s->batch || batch >= s->batch + s->batches)
+        s++;
+    return s;
 }
 
 attree__keys attree__plan_blocks(const attree_plan *plan, const attree__tile *tile, int64_t chunk)
 {
     const attree__problem *p = &plan->problem;
-    const attree__keys low = attree__problem_visible(p, tile->row / p->group);
-    const attree__keys high = attree__problem_visible(p, (tile->row + tile->rows - 1) / p->group);
-    int64_t first = (low.first < low.end ? low.first : 0) / ATTREE__BLOCK, end = ceil_div(high.end, ATTREE__BLOCK);
-    if (first < chunk * plan->chunk_blocks)
-        first = chunk * plan->chunk_blocks;
-    end = smaller(end, (chunk + 1) * plan->chunk_blocks);
+    const attree__segment *s = tile->segment;
+    const attree__keys low = attree__problem_visible(p, &s->sequence, tile->row / p->group);
+    const attree__keys high = attree__problem_visible(p, &s->sequence, (tile->row + tile->rows - 1) / p->group);
+    int64_t first = low.first / ATTREE__BLOCK, end = ceil_div(high.end, ATTREE__BLOCK);
+    if (first < chunk * s->chunk_blocks)
+        first = chunk * s->chunk_blocks;
+    end = smaller(end, (chunk + 1) * s->chunk_blocks);
     return first < end ? (attree__keys){first, end} : (attree__keys){0, 0};
 }

@@ -1,9 +1,11 @@
-/* Problem to plan: tiles, tasks, workers, workspace. The only place that knows how work is cut and where it lies.
+/* Problem to plan: segments, tiles, tasks, workers, workspace. The only place that knows how work is cut and where it
+ * lies.
  *
- * The query rows of one (batch, group) are numbered row = i * (H/G) + (head in group), so that rows next to each other
- * see nearly the same keys. They are cut into tiles of tile_rows, the key blocks into chunks of chunk_blocks = 2^n:
- * each chunk is a node of the merge tree. A task is one tile against one chunk. With one chunk a task finishes its rows
- * itself; with more it leaves its states in the workspace, and a second phase combines the chunks of each tile. */
+ * A segment is a run of batch entries that are alike: all of them, or one each when they differ. The query rows of one
+ * (batch, group) are numbered row = i * (H/G) + (head in group), so that rows next to each other see nearly the same
+ * keys. They are cut into tiles of tile_rows, the key blocks into chunks of chunk_blocks = 2^n: each chunk is a node of
+ * the merge tree. A task is one tile against one chunk. With one chunk a task finishes its rows itself; with more it
+ * leaves its states in the workspace, and a second phase combines the chunks of each tile. */
 #ifndef ATTREE_PLAN_H
 #define ATTREE_PLAN_H
 
@@ -12,21 +14,33 @@
 #include "desc.h"
 #include "kernel.h"
 
+typedef struct attree__segment {
+    int64_t batch, batches;    /* its entries: batch ... batch + batches - 1 */
+    attree__sequence sequence; /* of each of them */
+    int64_t blocks;            /* key blocks: ceil(kv_len / 256) */
+    int64_t group_rows;        /* rows of a (batch, group): q_len * H / G */
+    int64_t tile_rows, tiles;  /* rows of a tile; tiles of a (batch, group) */
+    int64_t chunk_blocks, chunks;
+    int64_t first_tile, first_task; /* tiles and tasks of the segments before this one */
+    int64_t first_state;            /* tasks of those that leave states, likewise */
+    double work;                    /* multiply-adds, roughly */
+} attree__segment;
+
 struct attree_plan {
     attree__problem problem;
     const attree__kernels *kernels;
-    int32_t workers;
-    int64_t blocks;                       /* key blocks: ceil(K / 256) */
-    int64_t group_rows, tile_rows, tiles; /* rows of a (batch, group): Q * H / G; per tile; tiles per (batch, group) */
-    int64_t chunk_blocks, chunks;
-    int64_t tasks;    /* B * G * tiles * chunks */
-    int32_t levels;   /* states of a tile that a worker keeps at once */
+    int32_t workers, phases;
+    int32_t levels;    /* states of a tile that a worker keeps at once */
+    int64_t tile_rows; /* the most of any segment */
+    int64_t tiles, tasks, states;
     int64_t u_stride; /* E rounded up */
-    /* Workspace, in bytes: header, states [task] when chunks > 1, scratch [worker]. */
-    size_t states_offset, states_bytes;                                /* of the first; of each */
-    size_t scratch_offset, scratch_bytes;                              /* of the first; of each */
-    size_t packed_offset, ranges_offset, levels_offset, kernel_offset; /* inside a worker's scratch */
+    /* Workspace, in bytes: header, states, scratch [worker]. */
+    size_t states_offset, states_bytes;                                              /* of the first; of each */
+    size_t scratch_offset, scratch_bytes;                                            /* of the first; of each */
+    size_t packed_offset, ranges_offset, sinks_offset, levels_offset, kernel_offset; /* inside a worker's scratch */
     size_t workspace_bytes;
+    int64_t segment_count;
+    attree__segment segments[]; /* those with the longest tasks first */
 };
 
 /* What the workers of one run share, at the start of the workspace. */
@@ -37,17 +51,30 @@ typedef struct attree__shared {
 
 /* One tile of one (batch, group). */
 typedef struct attree__tile {
+    const attree__segment *segment;
     int64_t batch, group;
     int64_t row, rows; /* first row in the (batch, group), count */
+    int64_t state;     /* number of the states of its first chunk, when there are more than one */
 } attree__tile;
 
-/* Makes the plan of a problem. default_threads is asked only when desc leaves the number of threads open. */
-attree_status attree__plan_init(attree_plan *plan, const attree_desc *desc, int32_t (*default_threads)(void));
+/* Makes the plan of a problem, to be freed with free(). default_threads is asked only when desc leaves the number of
+ * threads open. */
+attree_status attree__plan_make(attree_plan **plan, const attree_desc *desc, int32_t (*default_threads)(void));
 
-/* Tile number n, 0 <= n < B * G * tiles. The tiles that see most keys come first. */
+/* Tile number n, 0 <= n < tiles. The tiles of a segment that see most keys come first. */
 attree__tile attree__plan_tile(const attree_plan *plan, int64_t n);
 
-/* The blocks first <= b < end that some row of the tile may see, among those of chunk `chunk`; empty: first = end. */
+/* Task number n, 0 <= n < tasks: its tile, and in *chunk which of the tile's chunks. */
+attree__tile attree__plan_task(const attree_plan *plan, int64_t n, int64_t *chunk);
+
+/* The segment of a batch entry. */
+const attree__segment *attree__plan_segment(const attree_plan *plan, int64_t batch);
+
+/* The blocks first <= b < end that geometry lets some row of the tile see, among those of chunk `chunk`; empty: first =
+ * end. */
 attree__keys attree__plan_blocks(const attree_plan *plan, const attree__tile *tile, int64_t chunk);
+
+/* Checks the arguments of a run, the workspace included. (In task.c.) */
+attree_status attree__task_check(const attree_plan *plan, const attree_args *args);
 
 #endif /* ATTREE_PLAN_H */

@@ -5,11 +5,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "block.h"
 #include "contract.h"
 #include "dtype.h"
 #include "error.h"
 #include "simd/fpenv.h"
-#include "plan.h"
 #include "tree.h"
 
 /* One run, seen from one worker. */
@@ -37,80 +37,42 @@ static attree__states level_states(const context *c, int32_t level)
     return states_at(c->plan, c->scratch + c->plan->levels_offset + (size_t)level * c->plan->states_bytes);
 }
 
-static attree__states task_states(const context *c, int64_t tile, int64_t chunk)
+static attree__states task_states(const context *c, const attree__tile *tile, int64_t chunk)
 {
-    const size_t task = (size_t)(tile * c->plan->chunks + chunk);
-    return states_at(c->plan, c->workspace + c->plan->states_offset + task * c->plan->states_bytes);
+    const size_t number = (size_t)(tile->state + chunk);
+    return states_at(c->plan, c->workspace + c->plan->states_offset + number * c->plan->states_bytes);
+}
+
+static void clear_states(const attree__states *states, int64_t rows)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        states->m[r] = -INFINITY;
+        states->l[r] = 0.0f;
+    }
+    memset(states->u, 0, (size_t)(rows * states->u_stride) * sizeof(float));
 }
 
 /* ---- Folding ---- */
 
-/* The tensor's element (batch, head, 0, 0); NULL for a tensor without memory. */
-static const char *head_of(const void *tensor, int32_t type, const attree_strides *s, int64_t batch, int64_t head)
-{
-    if (!tensor)
-        return NULL;
-    return (const char *)tensor + (batch * s->batch + head * s->head) * attree__dtype_bytes(type);
-}
-
 static void pack_queries(const context *c, const attree__tile *tile)
 {
-    const attree__problem *p = c->problem;
-    const attree__queries queries = {
-        .data = head_of(c->args->q, p->q_type, &p->q, tile->batch, tile->group * p->group),
-        .token = p->q.token,
-        .head = p->q.head,
-        .width = p->q.width,
-        .type = p->q_type,
-        .heads = p->group,
-        .first = tile->row,
-        .rows = tile->rows,
-    };
-    c->plan->kernels->pack_queries((float *)(void *)(c->scratch + c->plan->packed_offset), &queries, p->qk_width);
+    const attree__queries queries = attree__block_queries(c->plan, c->args, tile);
+    c->plan->kernels->pack_queries((float *)(void *)(c->scratch + c->plan->packed_offset), &queries,
+                                   c->problem->qk_width);
 }
 
-/* The rows of key block b in a tensor of keys or values. */
-static attree__rows block_rows(const void *head, int32_t type, const attree_strides *s, int64_t b)
+/* Returns false, with nothing written, when no row of the tile sees any key of block b. */
+static bool fold_block(const context *c, const attree__tile *tile, int64_t b, int32_t level)
 {
-    const int64_t offset = b * ATTREE__BLOCK * s->token * attree__dtype_bytes(type);
-    return (attree__rows){head ? (const char *)head + offset : NULL, s->token, s->width, type};
-}
-
-/* The keys of block b that each row of the tile sees. */
-static void block_ranges(const context *c, const attree__tile *tile, int64_t b, int32_t *first, int32_t *end)
-{
-    const attree__problem *p = c->problem;
-    const int64_t base = b * ATTREE__BLOCK;
-    for (int64_t r = 0; r < tile->rows; r++) {
-        attree__keys keys = attree__problem_visible(p, (tile->row + r) / p->group);
-        keys.first = keys.first > base ? keys.first - base : 0;
-        keys.end = keys.end < base + ATTREE__BLOCK ? keys.end - base : ATTREE__BLOCK;
-        const bool none = keys.first >= keys.end;
-        first[r] = none ? 0 : (int32_t)keys.first;
-        end[r] = none ? 0 : (int32_t)keys.end;
-    }
-}
-
-static void fold_block(const context *c, const attree__tile *tile, int64_t b, int32_t level)
-{
-    const attree__problem *p = c->problem;
-    int32_t *const first = (int32_t *)(void *)(c->scratch + c->plan->ranges_offset);
-    int32_t *const end = first + c->plan->tile_rows;
-    block_ranges(c, tile, b, first, end);
-    const attree__fold fold = {
-        .qk_width = p->qk_width,
-        .v_width = p->v_width,
-        .scale = p->scale,
-        .q = (const float *)(void *)(c->scratch + c->plan->packed_offset),
-        .rows = tile->rows,
-        .k = block_rows(head_of(c->args->k, p->k_type, &p->k, tile->batch, tile->group), p->k_type, &p->k, b),
-        .v = block_rows(head_of(c->args->v, p->v_type, &p->v, tile->batch, tile->group), p->v_type, &p->v, b),
-        .first = first,
-        .end = end,
-        .out = level_states(c, level),
-        .scratch = (float *)(void *)(c->scratch + c->plan->kernel_offset),
-    };
-    c->plan->kernels->fold(&fold);
+    attree__block block;
+    if (!attree__block_init(&block, c->plan, c->args, tile, b,
+                            (int32_t *)(void *)(c->scratch + c->plan->ranges_offset)))
+        return false;
+    block.fold.q = (const float *)(void *)(c->scratch + c->plan->packed_offset);
+    block.fold.out = level_states(c, level);
+    block.fold.scratch = (float *)(void *)(c->scratch + c->plan->kernel_offset);
+    c->plan->kernels->fold(&block.fold);
+    return true;
 }
 
 /* A node of the merge tree: blocks first <= b < first + count. */
@@ -118,16 +80,13 @@ typedef struct node {
     int64_t first, count;
 } node;
 
-/* Folds a node into the states of `level`. Returns false, with nothing written, when the tile sees none of its blocks.
- */
+/* Folds a node into the states of `level`. Returns false, with nothing written, when the tile sees none of its keys. */
 static bool fold_node(const context *c, const attree__tile *tile, attree__keys visible, node n, int32_t level)
 {
     if (n.first >= visible.end || n.first + n.count <= visible.first)
         return false;
-    if (n.count == 1) {
-        fold_block(c, tile, n.first, level);
-        return true;
-    }
+    if (n.count == 1)
+        return fold_block(c, tile, n.first, level);
     const int64_t split = attree__tree_split(n.count);
     const bool left = fold_node(c, tile, visible, (node){n.first, split}, level);
     const int32_t right_level = left ? level + 1 : level;
@@ -176,19 +135,35 @@ static float finish_row(const context *c, char *o, float *u, float m, float l)
     return c->args->lse ? attree__contract_lse(m, l) : 0.0f;
 }
 
-/* states NULL: no row of the tile sees any key. */
+/* A sink is one more leaf at the root, (sink, 1, 0): combined last. */
+static void add_sinks(const context *c, const attree__tile *tile, const attree__states *states)
+{
+    float *const sinks = (float *)(void *)(c->scratch + c->plan->sinks_offset), *const ones = sinks + tile->rows;
+    float *const zeros = ones + tile->rows; /* u of every sink */
+    const int64_t group = c->problem->group;
+    for (int64_t r = 0; r < tile->rows; r++) {
+        sinks[r] = c->args->sinks[tile->group * group + (tile->row + r) % group];
+        ones[r] = 1.0f;
+    }
+    memset(zeros, 0, (size_t)c->plan->u_stride * sizeof *zeros);
+    c->plan->kernels->combine(states, &(attree__states){sinks, ones, zeros, 0}, tile->rows, c->problem->v_width);
+}
+
 static void finish_tile(const context *c, const attree__tile *tile, const attree__states *states)
 {
     const attree__problem *p = c->problem;
+    if (c->args->sinks)
+        add_sinks(c, tile, states);
+    const int64_t q_start = tile->segment->sequence.q_start;
     for (int64_t r = 0; r < tile->rows; r++) {
         const int64_t i = (tile->row + r) / p->group, h = tile->group * p->group + (tile->row + r) % p->group;
-        const int64_t first = tile->batch * p->o.batch + h * p->o.head + i * p->o.token;
+        const int64_t first = tile->batch * p->o.batch + h * p->o.head + (q_start + i) * p->o.token;
         char *const o = (char *)c->args->o + first * attree__dtype_bytes(p->o_type);
-        const float lse = !states || states->m[r] == -INFINITY
+        const float lse = states->m[r] == -INFINITY
                               ? finish_empty_row(c, o, (tile->batch * p->q_heads + h) * p->q_len + i)
                               : finish_row(c, o, states->u + r * states->u_stride, states->m[r], states->l[r]);
         if (c->args->lse)
-            c->args->lse[tile->batch * p->lse.batch + h * p->lse.head + i * p->lse.token] = lse;
+            c->args->lse[tile->batch * p->lse.batch + h * p->lse.head + (q_start + i) * p->lse.token] = lse;
     }
 }
 
@@ -197,37 +172,39 @@ static void finish_tile(const context *c, const attree__tile *tile, const attree
 /* Phase 0: one tile against one chunk. */
 static void run_task(const context *c, int64_t task)
 {
-    const attree_plan *plan = c->plan;
-    const int64_t n = task / plan->chunks, chunk = task % plan->chunks;
-    const attree__tile tile = attree__plan_tile(plan, n);
-    const attree__keys visible = attree__plan_blocks(plan, &tile, chunk);
-    const int64_t first = chunk * plan->chunk_blocks;
-    const int64_t left = plan->blocks - first;
+    int64_t chunk;
+    const attree__tile tile = attree__plan_task(c->plan, task, &chunk);
+    const attree__segment *s = tile.segment;
+    const attree__keys visible = attree__plan_blocks(c->plan, &tile, chunk);
+    const attree__states states = level_states(c, 0);
+    const int64_t first = chunk * s->chunk_blocks, left = s->blocks - first;
+    bool seen = false;
     if (visible.first < visible.end) {
         pack_queries(c, &tile);
-        fold_node(c, &tile, visible, (node){first, left < plan->chunk_blocks ? left : plan->chunk_blocks}, 0);
+        seen = fold_node(c, &tile, visible, (node){first, left < s->chunk_blocks ? left : s->chunk_blocks}, 0);
     }
-    const attree__states states = level_states(c, 0);
-    if (plan->chunks == 1)
-        finish_tile(c, &tile, visible.first < visible.end ? &states : NULL);
+    if (!seen && (s->chunks == 1 || visible.first < visible.end))
+        clear_states(&states, tile.rows);
+    if (s->chunks == 1)
+        finish_tile(c, &tile, &states);
     else if (visible.first < visible.end)
-        memcpy(task_states(c, n, chunk).u, states.u, plan->states_bytes);
+        memcpy(task_states(c, &tile, chunk).u, states.u, c->plan->states_bytes);
 }
 
-/* Combines the chunks of a node of tile n into the states of the first of them that the tile sees; returns which, or
+/* Combines the chunks of a node of a tile into the states of the first of them that the tile sees; returns which, or
  * -1. */
-static int64_t combine_chunks(const context *c, int64_t n, const attree__tile *tile, node chunks)
+static int64_t combine_chunks(const context *c, const attree__tile *tile, node chunks)
 {
     if (chunks.count == 1) {
         const attree__keys visible = attree__plan_blocks(c->plan, tile, chunks.first);
         return visible.first < visible.end ? chunks.first : -1;
     }
     const int64_t split = attree__tree_split(chunks.count);
-    const int64_t left = combine_chunks(c, n, tile, (node){chunks.first, split});
-    const int64_t right = combine_chunks(c, n, tile, (node){chunks.first + split, chunks.count - split});
+    const int64_t left = combine_chunks(c, tile, (node){chunks.first, split});
+    const int64_t right = combine_chunks(c, tile, (node){chunks.first + split, chunks.count - split});
     if (left < 0 || right < 0)
         return left < 0 ? right : left;
-    const attree__states a = task_states(c, n, left), b = task_states(c, n, right);
+    const attree__states a = task_states(c, tile, left), b = task_states(c, tile, right);
     c->plan->kernels->combine(&a, &b, tile->rows, c->problem->v_width);
     return left;
 }
@@ -236,12 +213,16 @@ static int64_t combine_chunks(const context *c, int64_t n, const attree__tile *t
 static void run_tile(const context *c, int64_t n)
 {
     const attree__tile tile = attree__plan_tile(c->plan, n);
-    const int64_t chunk = combine_chunks(c, n, &tile, (node){0, c->plan->chunks});
-    const attree__states states = task_states(c, n, chunk < 0 ? 0 : chunk);
-    finish_tile(c, &tile, chunk < 0 ? NULL : &states);
+    if (tile.segment->chunks == 1) /* finished in phase 0 */
+        return;
+    const int64_t chunk = combine_chunks(c, &tile, (node){0, tile.segment->chunks});
+    const attree__states states = task_states(c, &tile, chunk < 0 ? 0 : chunk);
+    if (chunk < 0)
+        clear_states(&states, tile.rows);
+    finish_tile(c, &tile, &states);
 }
 
-/* What every entry point of a run needs. */
+/* What every worker needs. */
 static attree_status check_run(const attree_plan *plan, const attree_args *args)
 {
     if (!plan || !args)
@@ -272,7 +253,7 @@ attree_status attree_run_worker(const attree_plan *plan, const attree_args *args
     const context c = {plan, &plan->problem, args, args->workspace,
                        (char *)args->workspace + plan->scratch_offset + (size_t)worker * plan->scratch_bytes};
     _Atomic int64_t *const next = &shared_of(args)->next[phase];
-    const int64_t count = phase == 0 ? plan->tasks : plan->tasks / plan->chunks;
+    const int64_t count = phase == 0 ? plan->tasks : plan->tiles;
     const attree__fpenv caller = attree__fpenv_enter();
     for (;;) {
         const int64_t n = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
@@ -287,15 +268,20 @@ attree_status attree_run_worker(const attree_plan *plan, const attree_args *args
     return ATTREE_OK;
 }
 
-attree_status attree_run_begin(const attree_plan *plan, const attree_args *args)
+attree_status attree__task_check(const attree_plan *plan, const attree_args *args)
 {
-    attree_status status = check_run(plan, args);
+    const attree_status status = check_run(plan, args);
     if (status != ATTREE_OK)
         return status;
     if (args->workspace_bytes < plan->workspace_bytes)
         return attree__fail(ATTREE_ERROR_WORKSPACE, "workspace_bytes is %zu; it must be at least %zu",
                             args->workspace_bytes, plan->workspace_bytes);
-    status = attree__problem_check(&plan->problem, args);
+    return attree__problem_check(&plan->problem, args);
+}
+
+attree_status attree_run_begin(const attree_plan *plan, const attree_args *args)
+{
+    const attree_status status = attree__task_check(plan, args);
     if (status != ATTREE_OK)
         return status;
     attree__shared *const shared = shared_of(args);

@@ -317,8 +317,6 @@ static const bad_field bad_fields[] = {
     {FIELD(threads), INT32_MIN, ATTREE_ERROR_VALUE},
     {FIELD(threads), INT32_MAX, ATTREE_ERROR_VALUE},
     {FIELD(threads), 65537, ATTREE_ERROR_VALUE},
-    {FIELD(reserved), 1, ATTREE_ERROR_VALUE},
-    {FIELD(reserved), INT32_MIN, ATTREE_ERROR_VALUE},
 };
 
 static void set_field(attree_desc *desc, const bad_field *field)

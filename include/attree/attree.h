@@ -9,11 +9,16 @@
  * Strides count elements, sizes count bytes, logarithms are natural. Head h reads key/value head h / (H / G).
  *
  *     s(b,h,i,j) = scale * sum_c q[b,h,i,c] * k[b,g,j,c]
+ *     s = cap * tanh(s / cap)              with a soft cap
+ *     s = slope[h] * (j - p_i) + s         with ALiBi; p_i = i + q_offset is the position of query i among the keys
+ *     s = s + bias[b,h,i,j]                with an additive bias
+ *     s = whatever the caller's function makes of it
  *     o(b,h,i,:) = sum_j softmax_j(s) v[b,g,j,:]         lse(b,h,i) = log sum_j exp(s)
  *
- * over the keys j that query i may see. Every function is reentrant; none prints, aborts, or keeps a pointer after it
- * returns. A function that returns anything but ATTREE_OK has written nothing to the caller's tensors, with the one
- * exception that ATTREE_ERROR_EMPTY of attree_run states. */
+ * over the keys j that query i may see: j < kv_len[b], inside the window around p_i, not masked, s not -inf. A sink
+ * adds exp(sink[h]) to the sum of exponentials, and nothing to the values. Every function is reentrant; none prints,
+ * aborts, or keeps a pointer after it returns. A function that returns anything but ATTREE_OK has written nothing to
+ * the caller's tensors, with the one exception that ATTREE_ERROR_EMPTY of attree_run states. */
 #ifndef ATTREE_ATTREE_H
 #define ATTREE_ATTREE_H
 
@@ -89,8 +94,10 @@ typedef enum attree_empty {
 
 /* Flags of attree_desc. A field that a flag enables is ignored, and may hold anything, while the flag is off. */
 #define ATTREE_CAUSAL 1u       /* query i, at position q_offset + i, sees keys 0 ... q_offset + i only */
-#define ATTREE_USE_Q_OFFSET 2u /* q_offset is set; without it q_offset = K - Q: the last query sees the last key */
-#define ATTREE_USE_SCALE 4u /* scale is set (any finite number, also 0 or negative); without it scale = 1 / sqrt(D) */
+#define ATTREE_USE_Q_OFFSET 2u /* q_offset is set; without it q_offset = kv_len - Q: the last query sees the last key  \
+                                */
+#define ATTREE_USE_SCALE 4u  /* scale is set (any finite number, also 0 or negative); without it scale = 1 / sqrt(D) */
+#define ATTREE_USE_WINDOW 8u /* window_left and window_right are set; with ATTREE_CAUSAL, both hold */
 
 /* Where element (b, head, token, c) of a tensor lies: at b * batch + head * head + token * token + c * width elements
  * from the tensor's pointer. Negative strides are fine. All four zero: dense in the order [B, heads, tokens, width].
@@ -99,6 +106,19 @@ typedef enum attree_empty {
 typedef struct attree_strides {
     int64_t batch, head, token, width;
 } attree_strides;
+
+typedef enum attree_mask {
+    ATTREE_MASK_BYTES = 0, /* a byte for each element; 0 hides, anything else shows */
+    ATTREE_MASK_BITS = 1   /* element n is bit n % 8, the least significant first, of byte n / 8; 0 hides */
+} attree_mask;
+
+/* A tensor over pairs of a query and a key, [B, H, Q, K]. Each size is the problem's, which 0 means too, or 1: one
+ * element for all. Strides are as those of other tensors: all four zero means dense in its sizes; otherwise a zero
+ * repeats. They count elements: bits in ATTREE_MASK_BITS, where rows need not start at a whole byte. */
+typedef struct attree_pairs {
+    int64_t batches, heads, queries, keys;
+    int64_t batch_stride, head_stride, query_stride, key_stride;
+} attree_pairs;
 
 /* A problem. Zero-initialise it, set size and the dimensions, and every other zero means the default: dense f32
  * tensors, every query sees every key, scale 1/sqrt(D). */
@@ -127,18 +147,67 @@ typedef struct attree_desc {
     int32_t empty_rows; /* attree_empty */
     int32_t isa;        /* attree_isa: just this one. Asking for one that the machine lacks is an error. */
     int32_t threads;    /* workers of attree_run: 0 = OpenMP's default for the planning thread; at most 65536 */
-    int32_t reserved;   /* 0 */
+    float softcap;      /* > 0: scores become softcap * tanh(score / softcap), before bias and masks; 0: they do not */
+    int64_t window_left, window_right; /* with ATTREE_USE_WINDOW: query i sees keys p_i - window_left ... p_i +
+                                          window_right; -1: no limit on that side */
+    attree_pairs mask;                 /* of args->mask, when that is given */
+    attree_pairs bias;                 /* of args->bias, when that is given */
+    int32_t mask_kind;                 /* attree_mask */
+    int32_t bias_type;                 /* attree_dtype */
+    /* Per batch entry; read when the plan is made, and not kept. */
+    const int64_t *kv_lens; /* [B]: entry b has kv_lens[b] keys, what its memory has beyond them is padding; or NULL */
+    const int64_t *q_offsets; /* [B]: entry b has q_offset q_offsets[b], with or without the flag; or NULL */
+    const int64_t *q_starts;  /* [B + 1], ragged queries; or NULL. See below. */
+    const int64_t *kv_starts; /* [B + 1], ragged keys; or NULL */
 } attree_desc;
 
+/* Ragged batches. With q_starts, the queries of all entries lie one after the other: entry b has tokens q_starts[b] ...
+ * q_starts[b + 1] - 1 of q, o and lse, which have no batch dimension then ([1, H, q_len, D], and so on). q_starts[0] is
+ * 0, no entry is less than the one before it, q_starts[B] is q_len. kv_starts does the same for k, v and kv_len. Either
+ * may be given without the other. A mask or bias is still [B, H, q_len, kv_len], with the same token numbers. */
+
+/* The scores of one batch entry and head for some queries and keys, in place: of query first_query + i and key
+ * first_key + j at scores[i * query_stride + j]. May be changed by an attree_score_function. Keys that a query cannot
+ * see for other reasons are among them, with any number in their place, and stay hidden. */
+typedef struct attree_score_tile {
+    float *scores;
+    int64_t query_stride;
+    int64_t batch, head;
+    int64_t first_query, queries; /* indices of the batch entry, not positions: 0 <= i < Q */
+    int64_t first_key, keys;
+} attree_score_tile;
+
+/* Called with scores after bias, before masks; -inf hides a key. Each new score must depend on the old one, on batch,
+ * head, query and key, and on nothing else: how tiles are cut is not specified. Called by several threads at once. Must
+ * keep the floating-point environment, and return. */
+typedef void (*attree_score_function)(const attree_score_tile *tile, void *user);
+
+/* Told for a tile (its scores are NULL) before anything is computed, what the score function would do to it. */
+typedef enum attree_block {
+    ATTREE_BLOCK_PARTIAL = 0, /* anything: it must be called */
+    ATTREE_BLOCK_FULL = 1,    /* nothing: it need not be called */
+    ATTREE_BLOCK_SKIP = 2     /* hide all keys: nothing need be computed */
+} attree_block;
+typedef attree_block (*attree_block_function)(const attree_score_tile *tile, void *user);
+
 /* The tensors of one run. Each pointer is to element (0, 0, 0, 0); it needs the alignment of its element type only, and
- * may be NULL when its tensor has no elements. */
+ * may be NULL when its tensor has no elements. What follows workspace_bytes is optional: zero means none of it. */
 typedef struct attree_args {
     size_t size;            /* sizeof(attree_args) */
-    const void *q, *k, *v;  /* may overlap each other */
+    const void *q, *k, *v;  /* inputs may overlap each other */
     void *o;                /* must overlap nothing else */
     float *lse;             /* may be NULL: not wanted */
     void *workspace;        /* attree_plan_workspace() bytes, aligned to 64; contents do not matter, before or after */
     size_t workspace_bytes; /* may be larger than needed */
+    const void *mask;       /* which keys a query may see, of kind desc.mask_kind; together with everything else */
+    const void *bias;       /* of type desc.bias_type; -inf hides the key, whatever its score */
+    const float *alibi_slopes; /* [alibi_heads], each finite, in use as they are */
+    int64_t alibi_heads;       /* H */
+    const float *sinks;        /* [sink_heads], in the units of scores, finite or -inf: none. Part of lse. */
+    int64_t sink_heads;        /* H */
+    attree_score_function score;
+    attree_block_function block; /* only with score */
+    void *user;                  /* passed to both */
 } attree_args;
 
 /* A plan: validated shapes, the schedule and the workspace layout; no tensor pointers. Immutable, so that any number of
@@ -176,6 +245,12 @@ ATTREE_API attree_status attree_run_end(const attree_plan *plan, const attree_ar
 
 /* One call: plan, allocate the workspace, run, free. args->workspace is ignored. */
 ATTREE_API attree_status attree_attention(const attree_desc *desc, const attree_args *args);
+
+/* The softmax weights of one row, weights[kv_len]: exp(s - lse) with the row's lse from args->lse, which a run with the
+ * same plan and arguments has written; 0 for hidden keys, and for all keys of a row that sees none. They add up to 1
+ * within rounding, or to less when there is a sink. Uses args->workspace; o is not touched. Not fast. */
+ATTREE_API attree_status attree_weights(const attree_plan *plan, const attree_args *args, int64_t batch, int64_t head,
+                                        int64_t query, float *weights);
 
 /* ---- State algebra ----------------------------------------------------------------------------------------------- */
 

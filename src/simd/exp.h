@@ -19,6 +19,8 @@ static inline float attree__expf(float x) { return Sleef_finz_expf1_u10purecfma(
 
 static inline double attree__exp(double x) { return Sleef_finz_expd1_u10purecfma(x); }
 
+static inline float attree__tanhf(float x) { return Sleef_finz_tanhf1_u10purecfma(x); }
+
 static inline float attree__logf(float x) { return Sleef_finz_logf1_u10purecfma(x); }
 
 static inline double attree__log(double x) { return Sleef_finz_logd1_u10purecfma(x); }

@@ -1,0 +1,69 @@
+/* Softmax weights of one row, from its lse: for people who look at attention. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "block.h"
+#include "contract.h"
+#include "error.h"
+#include "simd/fpenv.h"
+
+static attree_status check_index(const char *name, int64_t index, int64_t count)
+{
+    if (index < 0 || index >= count)
+        return attree__fail(ATTREE_ERROR_SHAPE, "%s is %" PRId64 "; it must be at least 0 and less than %" PRId64, name,
+                            index, count);
+    return ATTREE_OK;
+}
+
+static attree_status check_weights(const attree_plan *plan, const attree_args *args, const int64_t at[3],
+                                   const float *weights)
+{
+    attree_status status = attree__task_check(plan, args);
+    if (status != ATTREE_OK)
+        return status;
+    if (!args->lse || !weights)
+        return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", args->lse ? "weights" : "lse");
+    status = check_index("batch", at[0], plan->problem.batch);
+    if (status == ATTREE_OK)
+        status = check_index("head", at[1], plan->problem.q_heads);
+    return status == ATTREE_OK ? check_index("query", at[2], attree__plan_segment(plan, at[0])->sequence.q_len)
+                               : status;
+}
+
+/* The weights of the keys of one block. */
+static void block_weights(const attree__fold *f, float lse, float *weights)
+{
+    float scores[ATTREE__BLOCK];
+    attree__contract_scores(f, 0, scores);
+    for (int32_t j = f->first[0]; j < f->end[0]; j++)
+        weights[j] = scores[j] == -INFINITY ? 0.0f : attree__canonical(attree__contract_weight(scores[j] - lse));
+}
+
+attree_status attree_weights(const attree_plan *plan, const attree_args *args, int64_t batch, int64_t head,
+                             int64_t query, float *weights)
+{
+    const attree_status status = check_weights(plan, args, (int64_t[]){batch, head, query}, weights);
+    if (status != ATTREE_OK)
+        return status;
+    const attree__problem *p = &plan->problem;
+    const attree__segment *segment = attree__plan_segment(plan, batch);
+    const attree__sequence *s = &segment->sequence;
+    const attree__tile tile = {segment, batch, head / p->group, query * p->group + head % p->group, 1, 0};
+    const float lse = args->lse[batch * p->lse.batch + head * p->lse.head + (s->q_start + query) * p->lse.token];
+    memset(weights, 0, (size_t)s->kv_len * sizeof *weights);
+    const attree__fpenv caller = attree__fpenv_enter();
+    float *const q = (float *)(void *)((char *)args->workspace + plan->scratch_offset + plan->packed_offset);
+    const attree__queries queries = attree__block_queries(plan, args, &tile);
+    attree__kernels_contract.pack_queries(q, &queries, p->qk_width);
+    for (int64_t b = 0; b < segment->blocks; b++) {
+        attree__block block;
+        int32_t ranges[2];
+        if (!attree__block_init(&block, plan, args, &tile, b, ranges))
+            continue;
+        block.fold.q = q;
+        block_weights(&block.fold, lse, weights + b * ATTREE__BLOCK);
+    }
+    attree__fpenv_leave(caller);
+    return ATTREE_OK;
+}

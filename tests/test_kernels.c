@@ -56,6 +56,7 @@ typedef struct fold_case {
     bool at_start, ragged; /* ragged: each row sees its own range of keys */
     float span;            /* scores are roughly within +-span */
     bool special;          /* some scores NaN and infinite, hidden keys' values NaN */
+    uint32_t terms;        /* which of step 2: see make_terms */
 } fold_case;
 
 typedef struct fold_input {
@@ -89,22 +90,103 @@ typedef struct fold_output {
     float m[ROWS_MOST], l[ROWS_MOST], u[ROWS_MOST * 320];
 } fold_output;
 
+/* Step 2 of a case: what its terms point to. */
+typedef struct term_data {
+    attree__terms terms;
+    guarded bias, mask;
+    float slopes[8];
+} term_data;
+
+enum { SOFTCAP = 1, ALIBI = 2, BIAS = 4, MASK = 8, SCORE = 16, ALL_TERMS = 31, FIRST_ROW = 1 };
+
+static int64_t heads_of(const fold_case *c) { return 1 + c->rows % 4; }
+
+/* A score function that depends on all that it may depend on, and hides some keys. */
+static void change_scores(const attree_score_tile *tile, void *user)
+{
+    const float *const factor = user;
+    for (int64_t i = 0; i < tile->queries; i++)
+        for (int64_t j = 0; j < tile->keys; j++) {
+            float *const s = tile->scores + i * tile->query_stride + j;
+            const int64_t mix = tile->batch + 3 * tile->head + 5 * (tile->first_query + i) + 7 * (tile->first_key + j);
+            *s = mix % 11 == 0 ? -INFINITY : *s * *factor + (float)(mix % 13);
+        }
+}
+
+/* Layout of a tensor over pairs [queries][heads][keys], keys a stride apart; key stride 0 repeats. */
+static attree__pair_source pair_layout(const fold_case *c, int64_t key_stride, int64_t base, int32_t type)
+{
+    const int64_t row = (c->keys - 1) * key_stride + 1;
+    return (attree__pair_source){
+        .base = base, .query = heads_of(c) * row, .head = row, .key = key_stride, .type = type};
+}
+
+static int64_t pair_count(const fold_case *c, const attree__pair_source *p)
+{
+    return p->base + ((c->rows + FIRST_ROW - 1) / heads_of(c) + 1) * p->query;
+}
+
+/* Numbers for the pairs that a row sees, NaN for the others, when they do not share an element. */
+static void fill_bias(const fold_case *c, const fold_input *in, attree__pair_source *p, void *data,
+                      random_source *random)
+{
+    for (int64_t n = 0; n < pair_count(c, p); n++)
+        attree__store(data, p->type, n, NAN);
+    for (int64_t r = 0; r < c->rows; r++)
+        for (int64_t j = in->first[r]; j < in->end[r]; j++) {
+            const int64_t row = r + FIRST_ROW, heads = heads_of(c);
+            const float x = random_integer(random, 0, 9) == 0 ? -INFINITY : random_float(random, -3.0f, 3.0f);
+            attree__store(data, p->type, p->base + row / heads * p->query + row % heads * p->head + j * p->key, x);
+        }
+    p->data = data;
+}
+
+static void make_terms(term_data *t, const fold_case *c, const fold_input *in, random_source *random)
+{
+    static float factor = 0.5f;
+    t->terms = (attree__terms){.heads = heads_of(c), .first = FIRST_ROW, .batch = 2, .first_head = 3, .first_key = 512};
+    t->terms.softcap = c->terms & SOFTCAP ? 5.0f : 0.0f;
+    fill_random(t->slopes, 8, random, 0.0f, 0.3f);
+    t->terms.slopes = c->terms & ALIBI ? t->slopes : NULL;
+    t->terms.distance = random_integer(random, 0, 3) == 0 ? ((int64_t)1 << 33) + 77 : random_integer(random, -400, 10);
+    t->terms.score = c->terms & SCORE ? change_scores : NULL;
+    t->terms.user = &factor;
+    t->terms.bias = pair_layout(c, random_integer(random, 0, 2), random_integer(random, 0, 5), (int32_t)(c->keys % 3));
+    t->terms.mask = pair_layout(c, random_integer(random, 0, 2), random_integer(random, 0, 17), (int32_t)(c->rows % 2));
+    const int64_t biases = pair_count(c, &t->terms.bias), masks = pair_count(c, &t->terms.mask);
+    void *const bias = guarded_numbers(&t->bias, biases, t->terms.bias.type, c->at_start);
+    const int64_t mask_bytes = t->terms.mask.type == ATTREE_MASK_BITS ? (masks + 7) / 8 : masks;
+    t->mask = guarded_floats((mask_bytes + 3) / 4, c->at_start);
+    uint8_t *const mask = (uint8_t *)t->mask.data + (c->at_start ? 0 : (mask_bytes + 3) / 4 * 4 - mask_bytes);
+    for (int64_t n = 0; n < mask_bytes; n++)
+        mask[n] = (uint8_t)random_integer(random, 0, t->terms.mask.type == ATTREE_MASK_BITS ? 255 : 3);
+    if (c->terms & BIAS)
+        fill_bias(c, in, &t->terms.bias, bias, random);
+    t->terms.mask.data = c->terms & MASK ? mask : NULL;
+}
+
 /* The case's queries in guarded memory, of a type, spread and number of heads that vary from case to case, from one row
  * before the tile on. */
 static attree__queries lay_out_queries(const fold_case *c, const float *q, guarded *memory)
 {
     const int32_t type = (int32_t)(c->rows + c->keys) % 3;
-    const int64_t heads = 1 + c->rows % 4, width = 1 + c->keys % 2, head = c->qk_width * width;
+    const int64_t heads = heads_of(c), width = 1 + c->keys % 2, head = c->qk_width * width;
     const int64_t tokens = c->rows / heads + 1, count = (tokens * heads * c->qk_width - 1) * width + 1;
     void *const data = guarded_numbers(memory, c->qk_width > 0 ? count : 0, type, c->at_start);
     for (int64_t r = 0; r < c->rows; r++)
         for (int64_t i = 0; i < c->qk_width; i++)
-            attree__store(data, type, (r + 1) * head + i * width, q[r * c->qk_width + i]);
-    return (attree__queries){data, heads * head, head, width, type, heads, 1, c->rows};
+            attree__store(data, type, (r + FIRST_ROW) * head + i * width, q[r * c->qk_width + i]);
+    return (attree__queries){data, heads * head, head, width, type, heads, FIRST_ROW, c->rows};
 }
 
-static void run_fold(const attree__kernels *table, const fold_case *c, const fold_input *in, const key_rows *k,
-                     const key_rows *v, fold_output *out)
+/* What a case's folds read. */
+typedef struct fold_memory {
+    key_rows k, v;
+    term_data data;
+} fold_memory;
+
+static void run_fold(const attree__kernels *table, const fold_case *c, const fold_input *in, const fold_memory *memory,
+                     fold_output *out)
 {
     const int64_t group = table->group_rows, groups = (c->rows + group - 1) / group;
     const int64_t u_stride = (c->v_width + ATTREE__LANES - 1) / ATTREE__LANES * ATTREE__LANES;
@@ -122,10 +204,11 @@ static void run_fold(const attree__kernels *table, const fold_case *c, const fol
         .scale = 0.7f,
         .q = q.data,
         .rows = c->rows,
-        .k = k->rows,
-        .v = v->rows,
+        .k = memory->k.rows,
+        .v = memory->v.rows,
         .first = in->first,
         .end = in->end,
+        .terms = c->terms ? &memory->data.terms : NULL,
         .out = {out->m, out->l, u.data, u_stride},
         .scratch = scratch.data,
     };
@@ -149,24 +232,27 @@ static void check_fold(const fold_case *c, uint64_t seed)
         return;
     random_source random = {seed * 2 + 1};
     make_input(&in, c, &random);
-    key_rows k = lay_out(in.k, c->keys, c->qk_width, c->how, c->k_type, c->at_start);
-    key_rows v = lay_out(in.v, c->keys, c->v_width, c->how, c->v_type, c->at_start);
-    run_fold(&attree__kernels_contract, c, &in, &k, &v, &expected);
+    fold_memory memory = {.k = lay_out(in.k, c->keys, c->qk_width, c->how, c->k_type, c->at_start),
+                          .v = lay_out(in.v, c->keys, c->v_width, c->how, c->v_type, c->at_start)};
+    make_terms(&memory.data, c, &in, &random);
+    run_fold(&attree__kernels_contract, c, &in, &memory, &expected);
     for (int i = 0; i < TABLES; i++) {
         if (!attree__cpu_has((attree_isa)tables[i]->isa))
             continue;
-        run_fold(tables[i], c, &in, &k, &v, &got);
+        run_fold(tables[i], c, &in, &memory, &got);
         if (memcmp(&expected, &got, sizeof got) != 0)
-            print_error("%s: rows %lld keys %lld D %lld E %lld types %d %d layout %d ragged %d span %g special %d\n",
-                        tables[i]->name, (long long)c->rows, (long long)c->keys, (long long)c->qk_width,
-                        (long long)c->v_width, c->k_type, c->v_type, (int)c->how, (int)c->ragged, (double)c->span,
-                        (int)c->special);
+            print_error(
+                "%s: rows %lld keys %lld D %lld E %lld types %d %d layout %d ragged %d span %g special %d terms %x\n",
+                tables[i]->name, (long long)c->rows, (long long)c->keys, (long long)c->qk_width, (long long)c->v_width,
+                c->k_type, c->v_type, (int)c->how, (int)c->ragged, (double)c->span, (int)c->special, c->terms);
         assert_same_bits(expected.m, got.m, c->rows);
         assert_same_bits(expected.l, got.l, c->rows);
         assert_same_bits(expected.u, got.u, c->rows * c->v_width);
     }
-    guarded_free(&k.memory);
-    guarded_free(&v.memory);
+    guarded_free(&memory.k.memory);
+    guarded_free(&memory.v.memory);
+    guarded_free(&memory.data.bias);
+    guarded_free(&memory.data.mask);
 }
 
 static void fold_has_the_bits_of_the_contract_for_every_width(void **state)
@@ -175,13 +261,14 @@ static void fold_has_the_bits_of_the_contract_for_every_width(void **state)
     for (int64_t width = 1; width <= 130; width++)
         for (int at_start = 0; at_start < 2; at_start++) {
             const int32_t type = (int32_t)width % 3, other = (int32_t)width / 3 % 3;
-            check_fold(&(fold_case){3, 19, width, 131 - width, type, other, KEY_MAJOR, at_start, false, 4.0f, false},
+            check_fold(&(fold_case){3, 19, width, 131 - width, type, other, KEY_MAJOR, at_start, false, 4.0f, false, 0},
                        (uint64_t)width);
-            check_fold(&(fold_case){29, 35, width, 131 - width, other, type, PADDED, at_start, true, 4.0f, false},
+            check_fold(&(fold_case){29, 35, width, 131 - width, other, type, PADDED, at_start, true, 4.0f, false, 0},
                        (uint64_t)width);
         }
-    check_fold(&(fold_case){5, 256, 0, 1, ATTREE_F32, ATTREE_F32, KEY_MAJOR, false, false, 1.0f, false}, 1);
-    check_fold(&(fold_case){40, 256, 300, 257, ATTREE_F16, ATTREE_BF16, KEY_MAJOR, false, true, 1.0f, false}, 1);
+    check_fold(&(fold_case){5, 256, 0, 1, ATTREE_F32, ATTREE_F32, KEY_MAJOR, false, false, 1.0f, false, 0}, 1);
+    check_fold(&(fold_case){40, 256, 300, 257, ATTREE_F16, ATTREE_BF16, KEY_MAJOR, false, true, 1.0f, false, ALL_TERMS},
+               1);
 }
 
 static void fold_has_the_bits_of_the_contract_for_every_key_count(void **state)
@@ -190,7 +277,8 @@ static void fold_has_the_bits_of_the_contract_for_every_key_count(void **state)
     for (int64_t keys = 1; keys <= ATTREE__BLOCK; keys++)
         for (int many = 0; many < 2; many++)
             check_fold(&(fold_case){many ? 31 : 4, keys, 17, 18, (int32_t)keys % 3, (int32_t)keys / 3 % 3,
-                                    (layout)(keys % LAYOUTS), keys % 2, keys % 3 == 0, (float)keys, false},
+                                    (layout)(keys % LAYOUTS), keys % 2, keys % 3 == 0, (float)keys, false,
+                                    (uint32_t)keys % (ALL_TERMS + 1)},
                        (uint64_t)keys);
 }
 
@@ -199,9 +287,9 @@ static void fold_has_the_bits_of_the_contract_for_every_row_count(void **state)
     (void)state;
     for (int64_t rows = 1; rows <= ROWS_MOST; rows++)
         for (int how = 0; how < LAYOUTS; how++)
-            check_fold(
-                &(fold_case){rows, 70, 12, 33, how % 3, (int32_t)rows % 3, (layout)how, rows % 2, true, 30.0f, false},
-                (uint64_t)rows);
+            check_fold(&(fold_case){rows, 70, 12, 33, how % 3, (int32_t)rows % 3, (layout)how, rows % 2, true, 30.0f,
+                                    false, (uint32_t)rows % 3 == 0 ? BIAS | MASK : 0},
+                       (uint64_t)rows);
 }
 
 static void fold_has_the_bits_of_the_contract_for_random_and_special_numbers(void **state)
@@ -222,6 +310,7 @@ static void fold_has_the_bits_of_the_contract_for_random_and_special_numbers(voi
             .ragged = n % 3 != 0,
             .span = spans[random_integer(&random, 0, 4)],
             .special = n % 2,
+            .terms = n % 3 == 0 ? 0 : (uint32_t)random_integer(&random, 0, ALL_TERMS),
         };
         check_fold(&c, (uint64_t)n + 7);
     }

@@ -101,6 +101,7 @@ static void fold_few_rows(const attree__fold *f)
     }
     for (int64_t j = s.seen.from / KEY_SPAN * KEY_SPAN; j < s.seen.to; j += KEY_SPAN)
         span_scores(&s, panel, j);
+    strip_terms(&s);
     strip_softmax(&s, KEY_SPAN);
     clear_values(f, 0, f->rows);
     for (int64_t j = s.seen.from; j < s.seen.to; j += VALUE_CHUNK)
@@ -125,6 +126,7 @@ static void fold_strip(strip *s, const float *keys, const packed_values *values)
     const attree__fold *f = s->fold;
     for (int64_t j = s->seen.from / PANEL * PANEL; j < s->seen.to; j += PANEL)
         panel_scores(s, keys + j * f->qk_width, j);
+    strip_terms(s);
     strip_softmax(s, PANEL);
     for (int64_t g = 0; g * TILE_ROWS < s->rows; g++)
         if (s->groups[g].seen.from >= s->groups[g].seen.to)

@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "../contract.h"
 #include "../dtype.h"
 #include "../kernel.h"
 #include "../simd/exp.h"
@@ -17,6 +18,7 @@
 #include "softmax.inc.c"
 #include "values.inc.c"
 #include "strip.inc.c"
+#include "terms.inc.c"
 #include "fold.inc.c"
 #include "combine.inc.c"
 /* clang-format on */

@@ -63,6 +63,12 @@ ATTREE_INLINE vf vf_scale(vf x, vi n)
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(n, 23)));
 }
 
+/* first, first + 1, first + 2, ... */
+ATTREE_INLINE vi vi_ramp(int32_t first)
+{
+    return _mm256_add_epi32(_mm256_set1_epi32(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
 /* The larger, the smaller; b where a is NaN. */
 ATTREE_INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
 ATTREE_INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }

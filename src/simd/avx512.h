@@ -56,6 +56,13 @@ ATTREE_INLINE vf vf_scale(vf x, vi n)
 ATTREE_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 ATTREE_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 
+/* first, first + 1, first + 2, ... */
+ATTREE_INLINE vi vi_ramp(int32_t first)
+{
+    const vi steps = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_add_epi32(_mm512_set1_epi32(first), steps);
+}
+
 ATTREE_INLINE __mmask16 avx512_below(int64_t n) { return (__mmask16)((1u << n) - 1u); }
 ATTREE_INLINE vf vf_load_first(const float *p, int64_t n) { return _mm512_maskz_loadu_ps(avx512_below(n), p); }
 ATTREE_INLINE vf vf_first(int64_t n, vf a, vf b)

@@ -15,6 +15,15 @@
 #endif
 #include <sleef.h>
 
+/* tanh of a vector, where one of the other files here is included. */
+#if defined(ATTREE_SIMD_AVX2)
+static inline __m256 vf_tanh(__m256 x) { return Sleef_finz_tanhf8_u10avx2(x); }
+#elif defined(ATTREE_SIMD_AVX512)
+static inline __m512 vf_tanh(__m512 x) { return Sleef_finz_tanhf16_u10avx512f(x); }
+#elif defined(ATTREE_SIMD_NEON)
+static inline float32x4_t vf_tanh(float32x4_t x) { return Sleef_finz_tanhf4_u10advsimd(x); }
+#endif
+
 static inline float attree__expf(float x) { return Sleef_finz_expf1_u10purecfma(x); }
 
 static inline double attree__exp(double x) { return Sleef_finz_expd1_u10purecfma(x); }

@@ -45,6 +45,13 @@ ATTREE_INLINE vf vf_scale(vf x, vi n)
     return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x), vshlq_n_s32(n, 23)));
 }
 
+/* first, first + 1, first + 2, ... */
+ATTREE_INLINE vi vi_ramp(int32_t first)
+{
+    static const int32_t steps[] = {0, 1, 2, 3};
+    return vaddq_s32(vdupq_n_s32(first), vld1q_s32(steps));
+}
+
 /* A quiet NaN counts as missing. */
 ATTREE_INLINE vf vf_max(vf a, vf b) { return vmaxnmq_f32(a, b); }
 ATTREE_INLINE vf vf_min(vf a, vf b) { return vminnmq_f32(a, b); }

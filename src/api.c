@@ -22,7 +22,19 @@ attree_status attree_plan_create(attree_plan **plan, const attree_desc *desc)
     return attree__plan_make(plan, desc, attree__default_threads);
 }
 
-void attree_plan_destroy(attree_plan *plan) { free(plan); }
+attree_status attree_plan_update(attree_plan *plan, const attree_desc *desc)
+{
+    if (!plan)
+        return attree__fail(ATTREE_ERROR_NULL, "plan is NULL; it must be one that attree_plan_create made");
+    return attree__plan_remake(plan, desc, attree__default_threads);
+}
+
+void attree_plan_destroy(attree_plan *plan)
+{
+    if (plan)
+        free(plan->grown);
+    free(plan);
+}
 
 attree_status attree_attention(const attree_desc *desc, const attree_args *args)
 {

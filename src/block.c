@@ -1,7 +1,12 @@
 /* One tile against one block of keys. See block.h. */
 #include "block.h"
 
+#include <inttypes.h>
+#include <string.h>
+
 #include "dtype.h"
+#include "error.h"
+#include "place.h"
 
 /* Queries that the caller's block function is asked about at once: few enough that a pattern made of small blocks costs
  * little more than what it keeps. */
@@ -31,13 +36,153 @@ attree__queries attree__block_queries(const attree_plan *plan, const attree_args
     };
 }
 
-/* The rows of the block that starts at key `first`, in a tensor of keys or values. */
-static attree__rows block_rows(const void *tensor, int32_t type, const attree_strides *s, const attree__tile *tile,
-                               int64_t first)
+/* ---- Where keys are ---- */
+
+attree__keys attree__block_active_keys(const attree__problem *p, const attree__sequence *s)
 {
-    const int64_t at[3] = {tile->batch, tile->group, tile->segment->sequence.kv_start + first};
-    return (attree__rows){element(tensor, type, s, at), s->token, s->width, type};
+    if (s->q_len == 0)
+        return (attree__keys){0, 0};
+    const attree__keys first = attree__problem_visible(p, s, 0), last = attree__problem_visible(p, s, s->q_len - 1);
+    return (attree__keys){first.first, last.end};
 }
+
+/* Entries from ... to of batch entry b's row of the page table. */
+static attree_status check_entries(const attree__problem *p, const int32_t *table, int64_t b, int64_t from, int64_t to)
+{
+    for (int64_t page = from; page <= to; page++) {
+        const int32_t id = table[b * p->table_width + page];
+        if (id < 0 || id >= p->page_count)
+            return attree__fail(ATTREE_ERROR_VALUE,
+                                "page_table[%" PRId64 "][%" PRId64 "] is %" PRId32
+                                "; it must be at least 0 and less than page_count, %" PRId64,
+                                b, page, id, p->page_count);
+    }
+    return ATTREE_OK;
+}
+
+static attree_status check_segment_pages(const attree__problem *p, const attree__segment *s, const int32_t *table,
+                                         const attree__keys *keys)
+{
+    const int64_t from = (keys->first - p->shard.first) / p->page_size;
+    const int64_t to = (keys->end - 1 - p->shard.first) / p->page_size;
+    if (to >= p->table_width)
+        return attree__fail(ATTREE_ERROR_SHAPE,
+                            "table_width is %" PRId64 "; %" PRId64 " keys in pages of %" PRId64 " need more entries",
+                            p->table_width, keys->end - p->shard.first, p->page_size);
+    if (!table)
+        return attree__fail(ATTREE_ERROR_NULL, "page_table is NULL; it must point to batch * table_width entries");
+    if ((uintptr_t)table % sizeof *table != 0)
+        return attree__fail(ATTREE_ERROR_ALIGN, "page_table is %p; it must be aligned to 4 bytes", (const void *)table);
+    attree_status status = ATTREE_OK;
+    for (int64_t b = s->batch; b < s->batch + s->batches && status == ATTREE_OK; b++)
+        status = check_entries(p, table, b, from, to);
+    return status;
+}
+
+attree_status attree__block_check_pages(const attree_plan *plan, const int32_t *table, bool appending)
+{
+    const attree__problem *p = &plan->problem;
+    if (p->page_size == 0)
+        return table ? attree__fail(ATTREE_ERROR_VALUE, "page_table is given; the plan's page_size is 0") : ATTREE_OK;
+    attree_status status = ATTREE_OK;
+    for (int64_t n = 0; n < plan->segment_count && status == ATTREE_OK; n++) {
+        const attree__sequence *s = &plan->segments[n].sequence;
+        const attree__keys keys =
+            appending ? (attree__keys){s->q_offset, s->q_offset + s->q_len} : attree__block_active_keys(p, s);
+        if (keys.first < keys.end)
+            status = check_segment_pages(p, &plan->segments[n], table, &keys);
+    }
+    return status;
+}
+
+/* Pieces of the block that starts at key `first`. Those of which no query sees a key are left as NULL. */
+static void place_pieces(attree__rows *rows, const attree__place *s, const attree__keys *active, int64_t first)
+{
+    for (int64_t n = 0; n < ATTREE__BLOCK / ATTREE__PIECE + 2; n++) {
+        const int64_t j = first + n * ATTREE__PIECE;
+        rows->piece[n] = j < active->end && j + ATTREE__PIECE > active->first ? attree__place_at(s, j) : NULL;
+    }
+}
+
+/* Copies the rows of the seen keys to memory, adjacent to each other. */
+static void gather_rows(attree__rows *rows, const attree__place *s, int64_t units, char *memory,
+                        const attree__keys *seen)
+{
+    const int64_t unit = attree__dtype_bytes(rows->type), row_bytes = units * unit;
+    for (int64_t j = seen->first; j < seen->end; j++) {
+        const char *const from = attree__place_at(s, j);
+        char *const to = memory + j % ATTREE__BLOCK * row_bytes;
+        if (rows->width == 1 || units == 1)
+            memcpy(to, from, (size_t)row_bytes);
+        else
+            for (int64_t c = 0; c < units; c++)
+                memcpy(to + c * unit, from + c * rows->width * unit, (size_t)unit);
+    }
+    rows->token = row_bytes;
+    rows->width = 1;
+    attree__rows_place(rows, memory, ATTREE__PIECE * row_bytes);
+}
+
+/* Which of the block's keys the rows of a tile see: their union, as absolute keys. */
+static attree__keys seen_keys(const attree__fold *f, int64_t first)
+{
+    attree__keys seen = {ATTREE__BLOCK, 0};
+    for (int64_t r = 0; r < f->rows; r++)
+        if (f->first[r] < f->end[r]) {
+            seen.first = f->first[r] < seen.first ? f->first[r] : seen.first;
+            seen.end = f->end[r] > seen.end ? f->end[r] : seen.end;
+        }
+    return (attree__keys){first + seen.first, first + seen.end};
+}
+
+/* Keys or values, as block_rows needs them. */
+typedef struct row_source {
+    attree__cache rows, scales;
+    int32_t type;
+    int64_t width;
+    char *gathered;    /* room for a block's rows */
+    float *scale_room; /* and scales */
+} row_source;
+
+static const float *block_scales(const attree__problem *p, const attree__tile *tile, const row_source *source,
+                                 const attree__keys *seen)
+{
+    const attree__place s = attree__place_make(p, &source->scales, &tile->segment->sequence, tile->batch, tile->group);
+    const int64_t run = s.table ? 1 : ATTREE__BLOCK; /* keys that are found together */
+    for (int64_t j = seen->first; j < seen->end; j += run) {
+        const char *const at = attree__place_at(&s, j);
+        for (int64_t i = 0; i < run && j + i < seen->end; i++)
+            memcpy(source->scale_room + (j + i) % ATTREE__BLOCK, at + i * s.token, sizeof(float));
+    }
+    return source->scale_room;
+}
+
+/* The rows of the block that the seen keys are in. */
+static attree__rows block_rows(const attree_plan *plan, const attree__tile *tile, const row_source *source,
+                               const attree__keys *seen)
+{
+    const attree__problem *p = &plan->problem;
+    const attree__sequence *sequence = &tile->segment->sequence;
+    const int64_t first = seen->first / ATTREE__BLOCK * ATTREE__BLOCK;
+    const attree__place s = attree__place_make(p, &source->rows, sequence, tile->batch, tile->group);
+    attree__rows rows = {.token = s.token, .width = source->rows.strides->width, .type = source->type};
+    if (source->rows.panels) { /* a panel is a piece, whose keys are adjacent */
+        rows.token = s.panel_token;
+        rows.width = ATTREE__PIECE;
+    }
+    if (attree__plan_gathers(plan))
+        gather_rows(&rows, &s, attree__dtype_units(source->type, source->width), source->gathered, seen);
+    else if (s.table || source->rows.panels) {
+        const attree__keys active = attree__block_active_keys(p, sequence);
+        place_pieces(&rows, &s, &active, first);
+    } else
+        attree__rows_place(&rows, attree__place_at(&s, first), ATTREE__PIECE * rows.token);
+    if (source->type == ATTREE_I8)
+        rows.scale = block_scales(p, tile, source, seen);
+    return rows;
+}
+
+/* ---- What happens to scores ---- */
 
 static attree__pair_source pair_source(const void *data, const attree__pairs *p, int32_t type, const attree__tile *tile,
                                        const int64_t at[2])
@@ -77,11 +222,10 @@ static const attree__terms *init_terms(attree__terms *terms, const attree__probl
     return terms;
 }
 
-/* Which keys of the block each row sees, by geometry. Returns whether any row sees any. */
-static bool find_ranges(const attree__fold *f, const attree__problem *p, const attree__tile *tile, int64_t base,
+/* Which keys of the block each row sees, by geometry. */
+static void find_ranges(const attree__fold *f, const attree__problem *p, const attree__tile *tile, int64_t base,
                         int32_t *ranges)
 {
-    bool any = false;
     for (int64_t r = 0; r < f->rows; r++) {
         attree__keys keys = attree__problem_visible(p, &tile->segment->sequence, (tile->row + r) / p->group);
         keys.first = keys.first > base ? keys.first - base : 0;
@@ -89,9 +233,7 @@ static bool find_ranges(const attree__fold *f, const attree__problem *p, const a
         const bool none = keys.first >= keys.end;
         ranges[r] = none ? 0 : (int32_t)keys.first;
         ranges[f->rows + r] = none ? 0 : (int32_t)keys.end;
-        any = any || !none;
     }
-    return any;
 }
 
 /* Rows of queries part->first_query ... of head part->head see no key. */
@@ -105,13 +247,13 @@ static void skip_rows(const attree__block *block, const attree_score_tile *part,
     }
 }
 
-/* Asks the caller's block function about each head and every CLASS_QUERIES queries. Returns whether any row still sees
- * keys; when nothing is partial the score function is dropped. */
-static bool classify(attree__block *block, const attree_args *args, int64_t keys, int32_t *ranges)
+/* Asks the caller's block function about each head and every CLASS_QUERIES queries: rows of skipped parts see no key;
+ * when nothing is partial the score function is dropped. */
+static void classify(attree__block *block, const attree_args *args, int64_t keys, int32_t *ranges)
 {
     attree__terms *const t = &block->terms;
     const int64_t last = (t->first + block->fold.rows - 1) / t->heads;
-    bool kept = false, partial = false;
+    bool partial = false;
     for (int64_t i = t->first / t->heads; i <= last;) {
         const int64_t end =
             (i / CLASS_QUERIES + 1) * CLASS_QUERIES <= last ? (i / CLASS_QUERIES + 1) * CLASS_QUERIES : last + 1;
@@ -120,33 +262,61 @@ static bool classify(attree__block *block, const attree_args *args, int64_t keys
             const attree_block kind = args->block(&part, args->user);
             if (kind == ATTREE_BLOCK_SKIP)
                 skip_rows(block, &part, ranges);
-            kept = kept || kind != ATTREE_BLOCK_SKIP;
             partial = partial || kind == ATTREE_BLOCK_PARTIAL;
         }
         i = end;
     }
     if (!partial)
         t->score = NULL;
-    return kept;
 }
 
-bool attree__block_init(attree__block *block, const attree_plan *plan, const attree_args *args,
-                        const attree__tile *tile, int64_t b, int32_t *ranges)
+static void place_rows(attree__fold *f, const attree__worker *w, const attree__tile *tile, const attree__keys *seen)
 {
+    const attree_plan *plan = w->plan;
     const attree__problem *p = &plan->problem;
+    const int32_t *const table = w->args->page_table;
+    float *const scales = (float *)(void *)(w->scratch + plan->scales_offset);
+    const row_source k = {
+        .rows = {w->args->k, &p->k, attree__dtype_bytes(p->k_type), p->panels, table},
+        .scales = {w->args->k_scales, &p->k_scales, sizeof(float), false, table},
+        .type = p->k_type,
+        .width = p->qk_width,
+        .gathered = w->scratch + plan->gathered_k_offset,
+        .scale_room = scales,
+    };
+    const row_source v = {
+        .rows = {w->args->v, &p->v, attree__dtype_bytes(p->v_type), false, table},
+        .scales = {w->args->v_scales, &p->v_scales, sizeof(float), false, table},
+        .type = p->v_type,
+        .width = p->v_width,
+        .gathered = w->scratch + plan->gathered_v_offset,
+        .scale_room = scales + ATTREE__BLOCK,
+    };
+    f->k = block_rows(plan, tile, &k, seen);
+    f->v = block_rows(plan, tile, &v, seen);
+}
+
+bool attree__block_init(attree__block *block, const attree__worker *worker, const attree__tile *tile, int64_t b)
+{
+    const attree_args *args = worker->args;
+    const attree__problem *p = &worker->plan->problem;
+    int32_t *const ranges = (int32_t *)(void *)(worker->scratch + worker->plan->ranges_offset);
     const int64_t first = b * ATTREE__BLOCK, left = tile->segment->sequence.kv_len - first;
     block->fold = (attree__fold){
         .qk_width = p->qk_width,
         .v_width = p->v_width,
         .scale = p->scale,
         .rows = tile->rows,
-        .k = block_rows(args->k, p->k_type, &p->k, tile, first),
-        .v = block_rows(args->v, p->v_type, &p->v, tile, first),
         .first = ranges,
         .end = ranges + tile->rows,
         .terms = init_terms(&block->terms, p, args, tile, first),
     };
-    if (!find_ranges(&block->fold, p, tile, first, ranges))
+    find_ranges(&block->fold, p, tile, first, ranges);
+    if (args->block)
+        classify(block, args, left < ATTREE__BLOCK ? left : ATTREE__BLOCK, ranges);
+    const attree__keys seen = seen_keys(&block->fold, first);
+    if (seen.first >= seen.end)
         return false;
-    return !args->block || classify(block, args, left < ATTREE__BLOCK ? left : ATTREE__BLOCK, ranges);
+    place_rows(&block->fold, worker, tile, &seen);
+    return true;
 }

@@ -9,11 +9,23 @@ typedef struct attree__block {
     attree__terms terms;
 } attree__block;
 
-/* Fills in *block, whose fold points into it and into ranges, for tile and key block number b. ranges has room for 2 *
- * plan->tile_rows numbers. Returns false when no row of the tile sees any key of the block: there is nothing to fold.
+/* A run's plan and tensors, and a worker's scratch. */
+typedef struct attree__worker {
+    const attree_plan *plan;
+    const attree_args *args;
+    char *scratch;
+} attree__worker;
+
+/* Fills in *block, whose fold points into it and into the scratch, for tile and key block number b. Returns false when
+ * no row of the tile sees any key of the block: there is nothing to fold. */
+bool attree__block_init(attree__block *block, const attree__worker *worker, const attree__tile *tile, int64_t b);
+
+/* Keys of a sequence that some query may see. */
+attree__keys attree__block_active_keys(const attree__problem *problem, const attree__sequence *sequence);
+
+/* Checks a page table: the entries of all keys that some query may see, or of the new tokens that are to be appended.
  */
-bool attree__block_init(attree__block *block, const attree_plan *plan, const attree_args *args,
-                        const attree__tile *tile, int64_t b, int32_t *ranges);
+attree_status attree__block_check_pages(const attree_plan *plan, const int32_t *table, bool appending);
 
 /* The query rows of a tile. */
 attree__queries attree__block_queries(const attree_plan *plan, const attree_args *args, const attree__tile *tile);

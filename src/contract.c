@@ -21,9 +21,11 @@ static void pack_queries(float *packed, const attree__queries *q, int64_t qk_wid
 /* Step 1, for key j. */
 static float score(const float *q, const attree__rows *k, int64_t j, int64_t qk_width, float scale)
 {
+    const char *const row = attree__row(k, j);
+    const float of_key = k->scale ? k->scale[j] : 0.0f;
     float sum = 0.0f;
     for (int64_t c = 0; c < qk_width; c++)
-        sum = fmaf(q[c], attree__load(k->data, k->type, j * k->token + c * k->width), sum);
+        sum = fmaf(q[c], attree__row_number(row, k->type, k->width, c, of_key), sum);
     return sum * scale;
 }
 
@@ -97,8 +99,10 @@ static void fold_scores(const attree__fold *f, int64_t r, const float *s)
         if (s[j] == -INFINITY)
             continue;
         p[j] = attree__contract_weight(s[j] - m);
+        const char *const row = attree__row(&f->v, j);
+        const float of_key = f->v.scale ? f->v.scale[j] : 0.0f;
         for (int64_t e = 0; e < f->v_width; e++)
-            u[e] = fmaf(p[j], attree__load(f->v.data, f->v.type, j * f->v.token + e * f->v.width), u[e]);
+            u[e] = fmaf(p[j], attree__row_number(row, f->v.type, f->v.width, e, of_key), u[e]);
     }
     const float l = lane_sum(p, ATTREE__BLOCK);
     f->out.l[r] = l;

@@ -7,6 +7,7 @@
 
 #include "dtype.h"
 #include "error.h"
+#include "kernel.h"
 #include "simd/fpenv.h"
 
 /* Half of the 64-bit range: sums of two such numbers cannot overflow. */
@@ -53,10 +54,11 @@ static attree_status check_dimensions(const attree_desc *desc)
     return ATTREE_OK;
 }
 
-static attree_status check_type(const char *name, int32_t type)
+static attree_status check_type(const char *name, int32_t type, int32_t last)
 {
-    if (type < ATTREE_F32 || type > ATTREE_BF16)
-        return attree__fail(ATTREE_ERROR_TYPE, "%s is %" PRId32 "; it must be an attree_dtype, 0 to 2", name, type);
+    if (type < ATTREE_F32 || type > last)
+        return attree__fail(ATTREE_ERROR_TYPE, "%s is %" PRId32 "; it must be an attree_dtype, 0 to %" PRId32, name,
+                            type, last);
     return ATTREE_OK;
 }
 
@@ -141,24 +143,145 @@ static attree_status resolve_tensor(const tensor *t)
     return ATTREE_OK;
 }
 
+/* For tensors without that dimension. */
+static attree_strides without_width(const attree_strides *s)
+{
+    return (attree_strides){s->batch, s->head, s->token, 0};
+}
+
+/* Queries and results. */
 static attree_status resolve_tensors(attree__problem *p, const attree_desc *desc)
 {
-    attree_strides lse = desc->lse;
-    lse.width = 0;
-    const int64_t q_batch = desc->q_starts && p->batch > 0 ? 1 : p->batch;
-    const int64_t kv_batch = desc->kv_starts && p->batch > 0 ? 1 : p->batch;
+    const int64_t batch = desc->q_starts && p->batch > 0 ? 1 : p->batch, heads = p->q_heads, tokens = p->q_len;
+    const attree_strides lse = without_width(&desc->lse);
     const tensor tensors[] = {
-        {"q", &desc->q, {q_batch, p->q_heads, p->q_len, p->qk_width}, p->q_type, false, &p->q, &p->q_span},
-        {"k", &desc->k, {kv_batch, p->kv_heads, p->kv_len, p->qk_width}, p->k_type, false, &p->k, &p->k_span},
-        {"v", &desc->v, {kv_batch, p->kv_heads, p->kv_len, p->v_width}, p->v_type, false, &p->v, &p->v_span},
-        {"o", &desc->o, {q_batch, p->q_heads, p->q_len, p->v_width}, p->o_type, true, &p->o, &p->o_span},
-        {"lse", &lse, {q_batch, p->q_heads, p->q_len, 1}, ATTREE_F32, true, &p->lse, &p->lse_span},
+        {"q", &desc->q, {batch, heads, tokens, p->qk_width}, p->q_type, false, &p->q, &p->q_span},
+        {"o", &desc->o, {batch, heads, tokens, p->v_width}, p->o_type, true, &p->o, &p->o_span},
+        {"lse", &lse, {batch, heads, tokens, 1}, ATTREE_F32, true, &p->lse, &p->lse_span},
     };
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         const attree_status status = resolve_tensor(&tensors[i]);
         if (status != ATTREE_OK)
             return status;
     }
+    return ATTREE_OK;
+}
+
+/* Types with blocks: all of a width must be whole blocks. */
+static attree_status check_blocks(const char *name, int64_t width, int32_t type)
+{
+    if (attree__dtype_has_blocks(type) && width % ATTREE__QUANT_BLOCK != 0)
+        return attree__fail(ATTREE_ERROR_SHAPE, "%s is %" PRId64 "; types with blocks need a multiple of 32", name,
+                            width);
+    return ATTREE_OK;
+}
+
+/* Strides of a tensor whose rows lie as they must: what the caller says about width is ignored. */
+static attree_strides with_adjacent_width(const attree_strides *s)
+{
+    const bool dense = !s->batch && !s->head && !s->token;
+    return (attree_strides){s->batch, s->head, s->token, dense ? 0 : 1};
+}
+
+/* Keys and values. What is the batch of a dense cache is the page of a paged one; what is a token is a panel. */
+static attree_status resolve_cache(attree__problem *p, const attree_desc *desc)
+{
+    const bool paged = p->page_size > 0;
+    const int64_t batch = paged ? p->page_count : desc->kv_starts && p->batch > 0 ? 1 : p->batch;
+    const int64_t tokens = paged ? p->page_size : p->shard.end - p->shard.first;
+    const int64_t panels = tokens / ATTREE__PIECE + (tokens % ATTREE__PIECE != 0), heads = p->kv_heads;
+    int64_t panel_width;
+    if (attree__mul_overflows(p->qk_width, ATTREE__PIECE, &panel_width))
+        return attree__fail(ATTREE_ERROR_OVERFLOW, "qk_width is %" PRId64 "; a panel overflows 64 bits", p->qk_width);
+    const attree_strides k = p->panels || attree__dtype_has_blocks(p->k_type) ? with_adjacent_width(&desc->k) : desc->k;
+    const attree_strides v = attree__dtype_has_blocks(p->v_type) ? with_adjacent_width(&desc->v) : desc->v;
+    const attree_strides k_scales = without_width(&desc->k_scales), v_scales = without_width(&desc->v_scales);
+    const int64_t k_units = p->panels ? panel_width : attree__dtype_units(p->k_type, p->qk_width);
+    const int64_t v_units = attree__dtype_units(p->v_type, p->v_width);
+    const tensor tensors[] = {
+        {"k", &k, {batch, heads, p->panels ? panels : tokens, k_units}, p->k_type, false, &p->k, &p->k_span},
+        {"v", &v, {batch, heads, tokens, v_units}, p->v_type, false, &p->v, &p->v_span},
+        {"k_scales", &k_scales, {batch, heads, tokens, 1}, ATTREE_F32, false, &p->k_scales, &p->k_scales_span},
+        {"v_scales", &v_scales, {batch, heads, tokens, 1}, ATTREE_F32, false, &p->v_scales, &p->v_scales_span},
+    };
+    attree_status status = check_blocks("qk_width", p->qk_width, p->k_type);
+    if (status == ATTREE_OK)
+        status = check_blocks("v_width", p->v_width, p->v_type);
+    for (int i = 0; i < 4 && status == ATTREE_OK; i++)
+        if (i < 2 || (i == 2 ? p->k_type : p->v_type) == ATTREE_I8)
+            status = resolve_tensor(&tensors[i]);
+    if (p->panels || attree__dtype_has_blocks(p->k_type))
+        p->k.width = 1;
+    if (attree__dtype_has_blocks(p->v_type))
+        p->v.width = 1;
+    return status;
+}
+
+static attree_status resolve_pages(attree__problem *p, const attree_desc *desc)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {
+        {"page_size", desc->page_size}, {"page_count", desc->page_count}, {"table_width", desc->table_width}};
+    for (int i = 0; i < 3; i++) {
+        const attree_status status = check_dimension(numbers[i].name, numbers[i].value, 0);
+        if (status != ATTREE_OK)
+            return status;
+    }
+    p->page_size = desc->page_size;
+    p->page_count = desc->page_count;
+    p->table_width = desc->table_width;
+    if (p->page_size == 0 && (p->page_count > 0 || p->table_width > 0))
+        return attree__fail(ATTREE_ERROR_VALUE, "page_size is 0; with page_count or table_width it must be at least 1");
+    if (p->page_size == 0)
+        return ATTREE_OK;
+    if (desc->kv_starts)
+        return attree__fail(ATTREE_ERROR_VALUE, "kv_starts is given; it must be NULL for a paged cache");
+    if (p->panels && p->page_size % ATTREE__PIECE != 0)
+        return attree__fail(ATTREE_ERROR_VALUE, "page_size is %" PRId64 "; panels need a multiple of 16", p->page_size);
+    int64_t entries;
+    if (attree__mul_overflows(p->batch, p->table_width, &entries) ||
+        attree__mul_overflows(entries, (int64_t)sizeof(int32_t), &p->table_span.high) || p->table_span.high > LIMIT)
+        return attree__fail(ATTREE_ERROR_OVERFLOW, "the size of page_table overflows 64 bits; table_width is %" PRId64,
+                            p->table_width);
+    return ATTREE_OK;
+}
+
+static attree_status resolve_shard(attree__problem *p, const attree_desc *desc)
+{
+    const int64_t begin = desc->shard_begin, end = desc->shard_end;
+    p->shard = (attree__keys){0, p->kv_len};
+    if (begin == 0 && end == 0)
+        return ATTREE_OK;
+    if (begin < 0 || begin > p->kv_len || (begin % ATTREE__BLOCK != 0 && begin != p->kv_len))
+        return attree__fail(ATTREE_ERROR_VALUE,
+                            "shard_begin is %" PRId64 "; it must be a multiple of 256, at most kv_len, %" PRId64, begin,
+                            p->kv_len);
+    if (end < begin || end > p->kv_len || (end % ATTREE__BLOCK != 0 && end != p->kv_len))
+        return attree__fail(ATTREE_ERROR_VALUE,
+                            "shard_end is %" PRId64 "; it must be kv_len, %" PRId64
+                            ", or a multiple of 256, at least shard_begin",
+                            end, p->kv_len);
+    if (desc->kv_starts)
+        return attree__fail(ATTREE_ERROR_VALUE, "kv_starts is given; it must be NULL for a shard");
+    p->shard = (attree__keys){begin, end};
+    return ATTREE_OK;
+}
+
+/* What states of all rows take; measured when they are asked for. */
+static attree_status measure_states(attree__problem *p, bool asked)
+{
+    const int64_t batch = p->ragged_q && p->batch > 0 ? 1 : p->batch;
+    int64_t count = p->v_width + 2;
+    if (attree__mul_overflows(count, batch, &count) || attree__mul_overflows(count, p->q_heads, &count) ||
+        attree__mul_overflows(count, p->q_len, &count) ||
+        attree__mul_overflows(count, (int64_t)sizeof(float), &count) || count > LIMIT) {
+        if (asked)
+            return attree__fail(ATTREE_ERROR_OVERFLOW, "the size of states overflows 64 bits");
+        count = -1;
+    }
+    p->states_span = (attree__span){0, count};
     return ATTREE_OK;
 }
 
@@ -219,7 +342,7 @@ static attree_status resolve_mask_and_bias(attree__problem *p, const attree_desc
                             desc->mask_kind);
     p->mask_kind = desc->mask_kind;
     p->bias_type = desc->bias_type;
-    attree_status status = check_type("bias_type", desc->bias_type);
+    attree_status status = check_type("bias_type", desc->bias_type, ATTREE_BF16);
     if (status == ATTREE_OK)
         status = resolve_pairs(&p->bias, "bias", &desc->bias, p, p->bias_type);
     if (status == ATTREE_OK)
@@ -298,7 +421,8 @@ static attree_status resolve_scores(attree__problem *p, const attree_desc *desc)
 
 static attree_status resolve_options(attree__problem *p, const attree_desc *desc)
 {
-    const uint32_t known = ATTREE_CAUSAL | ATTREE_USE_Q_OFFSET | ATTREE_USE_SCALE | ATTREE_USE_WINDOW;
+    const uint32_t known =
+        ATTREE_CAUSAL | ATTREE_USE_Q_OFFSET | ATTREE_USE_SCALE | ATTREE_USE_WINDOW | ATTREE_K_PANELS | ATTREE_STATES;
     if (desc->flags & ~known)
         return attree__fail(ATTREE_ERROR_VALUE, "flags is 0x%" PRIx32 "; bits 0x%" PRIx32 " are unknown", desc->flags,
                             desc->flags & ~known);
@@ -306,6 +430,13 @@ static attree_status resolve_options(attree__problem *p, const attree_desc *desc
         return attree__fail(ATTREE_ERROR_VALUE, "empty_rows is %" PRId32 "; it must be an attree_empty, 0 to 2",
                             desc->empty_rows);
     p->empty_rows = (attree_empty)desc->empty_rows;
+    p->panels = (desc->flags & ATTREE_K_PANELS) != 0;
+    p->states = (desc->flags & ATTREE_STATES) != 0;
+    p->ragged_q = desc->q_starts != NULL;
+    if (p->panels && attree__dtype_has_blocks(p->k_type))
+        return attree__fail(ATTREE_ERROR_TYPE, "k_type has blocks; it must not have them in panels");
+    if (p->panels && desc->kv_starts)
+        return attree__fail(ATTREE_ERROR_VALUE, "kv_starts is given; it must be NULL for panels");
     const attree_status status = resolve_window(p, desc);
     return status == ATTREE_OK ? resolve_scores(p, desc) : status;
 }
@@ -329,7 +460,7 @@ static attree_status check_starts(const char *name, const int64_t *starts, int64
     return ATTREE_OK;
 }
 
-static attree_status check_sequences(const attree__problem *p, const attree_desc *desc)
+static attree_status check_sequences(attree__problem *p, const attree_desc *desc)
 {
     attree_status status = check_starts("q_starts", desc->q_starts, p->batch, p->q_len);
     if (status == ATTREE_OK)
@@ -376,10 +507,10 @@ static attree_status check_types(const attree_desc *desc)
         const char *name;
         int32_t type;
     } types[] = {
-        {"q_type", desc->q_type}, {"k_type", desc->k_type}, {"v_type", desc->v_type}, {"o_type", desc->o_type}};
+        {"q_type", desc->q_type}, {"o_type", desc->o_type}, {"k_type", desc->k_type}, {"v_type", desc->v_type}};
     attree_status status = ATTREE_OK;
     for (int i = 0; i < 4 && status == ATTREE_OK; i++)
-        status = check_type(types[i].name, types[i].type);
+        status = check_type(types[i].name, types[i].type, i < 2 ? ATTREE_BF16 : ATTREE_F8_E4M3);
     return status;
 }
 
@@ -409,12 +540,12 @@ attree_status attree__problem_init(attree__problem *problem, const attree_desc *
         .v_type = desc->v_type,
         .o_type = desc->o_type,
     };
-    status = resolve_options(problem, desc);
-    if (status == ATTREE_OK)
-        status = check_sequences(problem, desc);
-    if (status == ATTREE_OK)
-        status = resolve_tensors(problem, desc);
-    return status == ATTREE_OK ? resolve_mask_and_bias(problem, desc) : status;
+    attree_status (*const steps[])(attree__problem *, const attree_desc *) = {
+        resolve_options, check_sequences, resolve_pages,        resolve_shard,
+        resolve_tensors, resolve_cache,   resolve_mask_and_bias};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps && status == ATTREE_OK; i++)
+        status = steps[i](problem, desc);
+    return status == ATTREE_OK ? measure_states(problem, problem->states) : status;
 }
 
 typedef struct memory {
@@ -468,27 +599,9 @@ static attree_status check_slopes_and_sinks(const attree__problem *p, const attr
 
 static attree__span span_if(const void *pointer, attree__span span) { return pointer ? span : (attree__span){0, 0}; }
 
-static attree_status check_memory(const attree__problem *p, const attree_args *args)
+/* No pointer that is needed is NULL, all are aligned, and outputs overlap nothing. */
+static attree_status check_tensors(const memory *tensors, int count)
 {
-    if ((args->mask && p->mask.span.high < 0) || (args->bias && p->bias.span.high < 0))
-        return attree__fail(ATTREE_ERROR_OVERFLOW,
-                            "the size of a dense %s overflows 64 bits; give its sizes or strides",
-                            args->mask && p->mask.span.high < 0 ? "mask" : "bias");
-    const attree__span work = {0, (int64_t)(args->workspace_bytes < LIMIT ? args->workspace_bytes : LIMIT)};
-    const attree__span heads = {0, p->q_heads * (int64_t)sizeof(float)};
-    const memory tensors[] = {
-        {"q", args->q, p->q_span, attree__dtype_bytes(p->q_type), false},
-        {"k", args->k, p->k_span, attree__dtype_bytes(p->k_type), false},
-        {"v", args->v, p->v_span, attree__dtype_bytes(p->v_type), false},
-        {"mask", args->mask, span_if(args->mask, p->mask.span), 1, false},
-        {"bias", args->bias, span_if(args->bias, p->bias.span), attree__dtype_bytes(p->bias_type), false},
-        {"alibi_slopes", args->alibi_slopes, span_if(args->alibi_slopes, heads), 4, false},
-        {"sinks", args->sinks, span_if(args->sinks, heads), 4, false},
-        {"o", args->o, p->o_span, attree__dtype_bytes(p->o_type), true},
-        {"lse", args->lse, span_if(args->lse, p->lse_span), 4, true},
-        {"workspace", args->workspace, span_if(args->workspace, work), 64, true},
-    };
-    const int count = sizeof tensors / sizeof *tensors;
     for (int i = 0; i < count; i++) {
         const memory *t = &tensors[i];
         if (!t->pointer && t->span.low != t->span.high)
@@ -506,21 +619,75 @@ static attree_status check_memory(const attree__problem *p, const attree_args *a
     return ATTREE_OK;
 }
 
+static memory workspace_of(const attree_args *args)
+{
+    const attree__span span = {0, (int64_t)(args->workspace_bytes < LIMIT ? args->workspace_bytes : LIMIT)};
+    return (memory){"workspace", args->workspace, span_if(args->workspace, span), 64, true};
+}
+
+static attree__span per_head(const attree__problem *p)
+{
+    return (attree__span){0, p->q_heads * (int64_t)sizeof(float)};
+}
+
+static attree_status check_memory(const attree__problem *p, const attree_args *args)
+{
+    if ((args->mask && p->mask.span.high < 0) || (args->bias && p->bias.span.high < 0))
+        return attree__fail(ATTREE_ERROR_OVERFLOW,
+                            "the size of a dense %s overflows 64 bits; give its sizes or strides",
+                            args->mask && p->mask.span.high < 0 ? "mask" : "bias");
+    const attree__span none = {0, 0};
+    const memory tensors[] = {
+        {"q", args->q, p->q_span, attree__dtype_bytes(p->q_type), false},
+        {"k", args->k, p->k_span, attree__dtype_alignment(p->k_type), false},
+        {"v", args->v, p->v_span, attree__dtype_alignment(p->v_type), false},
+        {"k_scales", args->k_scales, p->k_scales_span, 4, false},
+        {"v_scales", args->v_scales, p->v_scales_span, 4, false},
+        {"page_table", args->page_table, span_if(args->page_table, p->table_span), 4, false},
+        {"mask", args->mask, span_if(args->mask, p->mask.span), 1, false},
+        {"bias", args->bias, span_if(args->bias, p->bias.span), attree__dtype_bytes(p->bias_type), false},
+        {"alibi_slopes", args->alibi_slopes, span_if(args->alibi_slopes, per_head(p)), 4, false},
+        {"sinks", args->sinks, span_if(args->sinks, per_head(p)), 4, false},
+        {"o", args->o, p->states ? none : p->o_span, attree__dtype_bytes(p->o_type), true},
+        {"lse", args->lse, p->states ? none : span_if(args->lse, p->lse_span), 4, true},
+        {"states", args->states, p->states ? p->states_span : none, 4, true},
+        workspace_of(args),
+    };
+    return check_tensors(tensors, sizeof tensors / sizeof *tensors);
+}
+
 attree_status attree__problem_check(const attree__problem *p, const attree_args *args)
 {
     const attree_status status = check_slopes_and_sinks(p, args);
     return status == ATTREE_OK ? check_memory(p, args) : status;
 }
 
+attree_status attree__problem_check_finish(const attree__problem *p, const attree_args *args)
+{
+    const attree_status status = check_slopes_and_sinks(p, args);
+    if (status != ATTREE_OK)
+        return status;
+    if (p->states_span.high < 0)
+        return attree__fail(ATTREE_ERROR_OVERFLOW, "the size of states overflows 64 bits");
+    const memory tensors[] = {
+        {"states", args->states, p->states_span, 4, false},
+        {"sinks", args->sinks, span_if(args->sinks, per_head(p)), 4, false},
+        {"o", args->o, p->o_span, attree__dtype_bytes(p->o_type), true},
+        {"lse", args->lse, span_if(args->lse, p->lse_span), 4, true},
+        workspace_of(args),
+    };
+    return check_tensors(tensors, sizeof tensors / sizeof *tensors);
+}
+
 attree__keys attree__problem_visible(const attree__problem *p, const attree__sequence *s, int64_t i)
 {
     const int64_t position = i + s->q_offset; /* nothing here overflows: |q_offset| and sizes are within LIMIT */
-    attree__keys keys = {0, s->kv_len};
-    if (p->window_left >= 0 && p->window_left < position)
+    attree__keys keys = {p->shard.first, s->kv_len < p->shard.end ? s->kv_len : p->shard.end};
+    if (p->window_left >= 0 && p->window_left < position && position - p->window_left > keys.first)
         keys.first = position - p->window_left < s->kv_len ? position - p->window_left : s->kv_len;
     if (p->window_right >= 0 && p->window_right < s->kv_len - position - 1) {
         const int64_t end = position + p->window_right + 1;
-        keys.end = end > 0 ? end : 0;
+        keys.end = end < keys.end ? end > 0 ? end : 0 : keys.end;
     }
     return keys;
 }

@@ -9,6 +9,11 @@
 
 #include "attree/attree.h"
 
+/* Keys first <= j < end; none when first >= end. */
+typedef struct attree__keys {
+    int64_t first, end;
+} attree__keys;
+
 /* The bytes that a tensor's elements span, from its pointer: [low, high), low <= 0. Empty tensors: low = high = 0. */
 typedef struct attree__span {
     int64_t low, high;
@@ -27,26 +32,29 @@ typedef struct attree__sequence {
 } attree__sequence;
 
 typedef struct attree__problem {
-    int64_t batch, q_heads, kv_heads, group;  /* B, H, G, H / G */
-    int64_t q_len, kv_len, qk_width, v_width; /* Q, K, D, E; tokens of the tensors, when entries differ */
-    attree_strides q, k, v, o, lse;
+    int64_t batch, q_heads, kv_heads, group;            /* B, H, G, H / G */
+    int64_t q_len, kv_len, qk_width, v_width;           /* Q, K, D, E; tokens of the tensors, when entries differ */
+    attree_strides q, k, v, o, lse, k_scales, v_scales; /* paged: batch is from page to page; panels: k.token is from
+                                                           panel to panel */
     int32_t q_type, k_type, v_type, o_type, mask_kind, bias_type;
-    attree__span q_span, k_span, v_span, o_span, lse_span;
+    attree__span q_span, k_span, v_span, o_span, lse_span, k_scales_span, v_scales_span, table_span, states_span;
     attree__pairs mask, bias;
     float scale, softcap;
     int64_t window_left, window_right; /* causal is right = 0; -1: no limit */
     int64_t q_offset;                  /* when no entry has its own */
     bool default_q_offset;             /* the last query sees the last key */
+    bool ragged_q;                     /* q, o, lse and states have no batch dimension */
+    bool panels, states;
+    int64_t page_size, page_count, table_width; /* page_size 0: not paged */
+    attree__keys shard;                         /* the keys that are there: 0 ... kv_len - 1, if all are */
     attree_empty empty_rows;
 } attree__problem;
 
-/* Keys first <= j < end; none when first >= end. */
-typedef struct attree__keys {
-    int64_t first, end;
-} attree__keys;
-
 /* Checks desc and fills in *problem. */
 attree_status attree__problem_init(attree__problem *problem, const attree_desc *desc);
+
+/* The same for attree_finish. */
+attree_status attree__problem_check_finish(const attree__problem *problem, const attree_args *args);
 
 /* Whether batch entries differ, so that each has its own sequence. */
 bool attree__problem_has_sequences(const attree_desc *desc);

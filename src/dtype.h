@@ -5,13 +5,40 @@
 #define ATTREE_DTYPE_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "attree/attree.h"
 
-/* Bytes of an element. */
-static inline int64_t attree__dtype_bytes(int32_t type) { return type == ATTREE_F32 ? 4 : 2; }
+/* Numbers of a block of ATTREE_Q8_0 and ATTREE_Q4_0. */
+#define ATTREE__QUANT_BLOCK 32
+
+/* Bytes of an element; of a whole block, for types that have blocks. */
+static inline int64_t attree__dtype_bytes(int32_t type)
+{
+    switch (type) {
+    case ATTREE_F32: return 4;
+    case ATTREE_F16:
+    case ATTREE_BF16: return 2;
+    case ATTREE_Q8_0: return 34;
+    case ATTREE_Q4_0: return 18;
+    default: return 1;
+    }
+}
+
+static inline bool attree__dtype_has_blocks(int32_t type) { return type == ATTREE_Q8_0 || type == ATTREE_Q4_0; }
+
+static inline int64_t attree__dtype_alignment(int32_t type)
+{
+    return attree__dtype_has_blocks(type) ? 2 : attree__dtype_bytes(type);
+}
+
+/* Elements, or blocks, of a row of `width` numbers. */
+static inline int64_t attree__dtype_units(int32_t type, int64_t width)
+{
+    return attree__dtype_has_blocks(type) ? width / ATTREE__QUANT_BLOCK : width;
+}
 
 static inline uint32_t attree__bits_of(float x)
 {
@@ -66,7 +93,36 @@ static inline uint16_t attree__to_f16(float x)
     return (uint16_t)(sign | rounded >> 13);
 }
 
-/* Element `index` of an array of the type. */
+/* e4m3: 4 bits of exponent, bias 7, 3 bits of fraction; all ones is NaN. */
+static inline float attree__from_f8(uint8_t x)
+{
+    const uint32_t sign = (uint32_t)(x & 0x80u) << 24, magnitude = x & 0x7fu;
+    if (magnitude == 0x7fu)
+        return attree__float_of(0x7fc00000u);
+    if (magnitude < 8u) { /* zero or subnormal: fraction * 2^-9, exact */
+        const float small = (float)magnitude * 0x1p-9f;
+        return sign ? -small : small;
+    }
+    return attree__float_of(sign | (magnitude + (120u << 3)) << 20);
+}
+
+/* Saturates. */
+static inline uint8_t attree__to_f8(float x)
+{
+    if (isnan(x))
+        return 0x7f;
+    const uint32_t bits = attree__bits_of(x), sign = bits >> 24 & 0x80u, magnitude = bits & 0x7fffffffu;
+    if (magnitude >= 0x43e00000u) /* 448 and above */
+        return (uint8_t)(sign | 0x7eu);
+    if (magnitude < 0x3c800000u) { /* below 2^-6: the float addition rounds to a multiple of 2^-9 */
+        const float shifted = attree__float_of(magnitude) + 0x1p14f;
+        return (uint8_t)(sign | (attree__bits_of(shifted) - 0x46800000u));
+    }
+    const uint32_t rounded = magnitude - (120u << 23) + 0x7ffffu + (magnitude >> 20 & 1u);
+    return (uint8_t)(sign | rounded >> 20);
+}
+
+/* Element `index` of an array of a float type. */
 static inline float attree__load(const void *data, int32_t type, int64_t index)
 {
     switch (type) {
@@ -74,6 +130,25 @@ static inline float attree__load(const void *data, int32_t type, int64_t index)
     case ATTREE_BF16: return attree__from_bf16(((const uint16_t *)data)[index]);
     default: return ((const float *)data)[index];
     }
+}
+
+/* Number c of a row of any type, whose elements are `width` apart; scale is the row's, for ATTREE_I8. */
+static inline float attree__row_number(const void *row, int32_t type, int64_t width, int64_t c, float scale)
+{
+    const uint8_t *const bytes = row;
+    switch (type) {
+    case ATTREE_I8: return scale * (float)(int8_t)bytes[c * width];
+    case ATTREE_F8_E4M3: return attree__from_f8(bytes[c * width]);
+    case ATTREE_Q8_0:
+    case ATTREE_Q4_0: break;
+    default: return attree__load(row, type, c * width);
+    }
+    const uint8_t *const block = bytes + c / ATTREE__QUANT_BLOCK * attree__dtype_bytes(type);
+    const int64_t i = c % ATTREE__QUANT_BLOCK;
+    const float d = attree__from_f16((uint16_t)(block[0] | block[1] << 8));
+    if (type == ATTREE_Q8_0)
+        return d * (float)(int8_t)block[2 + i];
+    return d * (float)((i < 16 ? block[2 + i] & 15 : block[2 + i - 16] >> 4) - 8);
 }
 
 static inline void attree__store(void *data, int32_t type, int64_t index, float x)

@@ -27,12 +27,32 @@ typedef struct attree__states {
     int64_t u_stride; /* E rounded up to a multiple of ATTREE__LANES */
 } attree__states;
 
-/* Keys or values of one block as they lie in memory: element (j, c) is number j * token + c * width of data. */
+/* Keys of a piece. */
+#define ATTREE__PIECE 16
+
+/* Keys or values of one block as they lie in memory, in pieces of 16 keys: the row of key j starts j % 16 * token bytes
+ * after piece[j / 16], and its number c is c * width elements further. The last two pieces are of the next block: asked
+ * for in advance, never read, and need not exist. */
 typedef struct attree__rows {
-    const void *data;
-    int64_t token, width;
-    int32_t type; /* attree_dtype */
+    const char *piece[ATTREE__BLOCK / ATTREE__PIECE + 2];
+    int64_t token;      /* bytes */
+    int64_t width;      /* elements; 1 for types with blocks */
+    const float *scale; /* of key j at scale[j], for ATTREE_I8 */
+    int32_t type;       /* attree_dtype */
 } attree__rows;
+
+/* Where the row of key j starts. */
+static inline const char *attree__row(const attree__rows *rows, int64_t j)
+{
+    return rows->piece[j / ATTREE__PIECE] + j % ATTREE__PIECE * rows->token;
+}
+
+/* Sets all pieces for rows that lie piece_bytes from piece to piece. data may be NULL. */
+static inline void attree__rows_place(attree__rows *rows, const void *data, int64_t piece_bytes)
+{
+    for (int64_t n = 0; n < ATTREE__BLOCK / ATTREE__PIECE + 2; n++) /* integers: pieces beyond the keys do not exist */
+        rows->piece[n] = (const char *)((uintptr_t)data + (uintptr_t)(n * piece_bytes));
+}
 
 /* The query rows of a tile as they lie in memory. Row r of the tile is row n = first + r of its group: query n / heads
  * of head n % heads; its element c is number n / heads * token + n % heads * head + c * width of data. */

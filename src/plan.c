@@ -8,6 +8,7 @@
 
 #include "compiler.h"
 #include "dispatch.h"
+#include "dtype.h"
 #include "error.h"
 #include "tree.h"
 
@@ -100,6 +101,14 @@ static int32_t choose_workers(double work, int32_t threads)
     return worth < (double)threads ? (int32_t)worth : threads;
 }
 
+/* Blocks of a segment that are in the shard. */
+static int64_t blocks_there(const attree__problem *p, const attree__segment *s)
+{
+    const int64_t first = p->shard.first / ATTREE__BLOCK, end = ceil_div(p->shard.end, ATTREE__BLOCK);
+    const int64_t last = smaller(s->blocks, end);
+    return last > first ? last - first : 1;
+}
+
 /* Cuts a segment into about as many tasks as wanted, or more. Rows into tiles, as long as allowed while there are
  * enough of them; then, if rows alone do not give every worker enough to do, keys into chunks. */
 static void cut_segment(const attree_plan *plan, attree__segment *s, int64_t wanted)
@@ -120,8 +129,8 @@ static void cut_segment(const attree_plan *plan, attree__segment *s, int64_t wan
     s->chunk_blocks = 1;
     while (s->chunk_blocks < s->blocks)
         s->chunk_blocks *= 2;
-    const int64_t tiles = s->tiles * groups;
-    while (s->chunk_blocks > 1 && tiles < wanted && tiles * ceil_div(s->blocks, s->chunk_blocks) < wanted)
+    const int64_t tiles = s->tiles * groups, there = blocks_there(&plan->problem, s);
+    while (s->chunk_blocks > 1 && tiles < wanted && tiles * ceil_div(there, s->chunk_blocks) < wanted)
         s->chunk_blocks /= 2;
     s->chunks = s->blocks > 0 ? ceil_div(s->blocks, s->chunk_blocks) : 1;
 }
@@ -199,6 +208,11 @@ static size_t reserve(size_t *total, int64_t count, int64_t bytes_each, bool *ov
     return offset;
 }
 
+static int64_t row_bytes(int32_t type, int64_t width)
+{
+    return attree__dtype_units(type, width) * attree__dtype_bytes(type);
+}
+
 static attree_status lay_out_workspace(attree_plan *plan)
 {
     const attree__problem *p = &plan->problem;
@@ -213,6 +227,12 @@ static attree_status lay_out_workspace(attree_plan *plan)
     plan->states_bytes = state_bytes;
     plan->packed_offset = reserve(&scratch, packed, number, &overflow);
     plan->ranges_offset = reserve(&scratch, rows, 2 * (int64_t)sizeof(int32_t), &overflow);
+    const bool scaled = p->k_type == ATTREE_I8 || p->v_type == ATTREE_I8, gathers = attree__plan_gathers(plan);
+    plan->scales_offset = reserve(&scratch, scaled ? (int64_t)2 * ATTREE__BLOCK : 0, number, &overflow);
+    plan->gathered_k_offset =
+        reserve(&scratch, gathers ? ATTREE__BLOCK : 0, row_bytes(p->k_type, p->qk_width), &overflow);
+    plan->gathered_v_offset =
+        reserve(&scratch, gathers ? ATTREE__BLOCK : 0, row_bytes(p->v_type, p->v_width), &overflow);
     plan->sinks_offset = reserve(&scratch, 2 * rows + plan->u_stride, number, &overflow);
     plan->levels_offset = reserve(&scratch, plan->levels, (int64_t)state_bytes, &overflow);
     plan->kernel_offset = reserve(&scratch, kernel, number, &overflow);
@@ -243,29 +263,52 @@ static attree_status fill_plan(attree_plan *plan, const attree_desc *desc, int32
     return status == ATTREE_OK ? lay_out_workspace(plan) : status;
 }
 
+/* What a plan's desc must satisfy beyond what its problem checks, and how many segments it takes. */
+static attree_status check_plan(attree__problem *problem, const attree_desc *desc, int64_t *segments)
+{
+    const attree_status status = attree__problem_init(problem, desc);
+    if (status != ATTREE_OK)
+        return status;
+    if (problem->qk_width > WIDTH_MOST || problem->v_width > WIDTH_MOST)
+        return attree__fail(ATTREE_ERROR_OVERFLOW,
+                            "qk_width is %" PRId64 ", v_width %" PRId64 "; they must be at most 2^40",
+                            problem->qk_width, problem->v_width);
+    if (desc->threads < 0 || desc->threads > 65536)
+        return attree__fail(ATTREE_ERROR_VALUE, "threads is %" PRId32 "; it must be 0 to 65536", desc->threads);
+    *segments = attree__problem_has_sequences(desc) ? problem->batch : 1;
+    return ATTREE_OK;
+}
+
+/* Memory for two arrays of segments, after `before` bytes. */
+static attree_status allocate(void **memory, size_t before, int64_t segments)
+{
+    int64_t bytes;
+    if (attree__mul_overflows(segments, 2 * (int64_t)sizeof(attree__segment), &bytes) ||
+        attree__add_overflows(bytes, (int64_t)before, &bytes))
+        return attree__fail(ATTREE_ERROR_OVERFLOW, "batch is %" PRId64 "; a plan would overflow 64 bits", segments);
+    *memory = malloc((size_t)bytes);
+    if (!*memory)
+        return attree__fail(ATTREE_ERROR_MEMORY, "no memory for a plan of %" PRId64 " bytes", bytes);
+    return ATTREE_OK;
+}
+
 attree_status attree__plan_make(attree_plan **plan, const attree_desc *desc, int32_t (*default_threads)(void))
 {
     attree__problem problem;
-    attree_status status = attree__problem_init(&problem, desc);
+    int64_t segments = 0;
+    void *memory = NULL;
+    attree_status status = check_plan(&problem, desc, &segments);
+    if (status == ATTREE_OK)
+        status = allocate(&memory, sizeof(attree_plan), segments);
     if (status != ATTREE_OK)
         return status;
-    if (problem.qk_width > WIDTH_MOST || problem.v_width > WIDTH_MOST)
-        return attree__fail(ATTREE_ERROR_OVERFLOW,
-                            "qk_width is %" PRId64 ", v_width %" PRId64 "; they must be at most 2^40", problem.qk_width,
-                            problem.v_width);
-    if (desc->threads < 0 || desc->threads > 65536)
-        return attree__fail(ATTREE_ERROR_VALUE, "threads is %" PRId32 "; it must be 0 to 65536", desc->threads);
-
-    const int64_t segments = attree__problem_has_sequences(desc) ? problem.batch : 1;
-    int64_t bytes;
-    if (attree__mul_overflows(segments, (int64_t)sizeof(attree__segment), &bytes) ||
-        attree__add_overflows(bytes, (int64_t)sizeof(attree_plan), &bytes))
-        return attree__fail(ATTREE_ERROR_OVERFLOW, "batch is %" PRId64 "; a plan would overflow 64 bits",
-                            problem.batch);
-    attree_plan *const made = malloc((size_t)bytes);
-    if (!made)
-        return attree__fail(ATTREE_ERROR_MEMORY, "no memory for a plan of %" PRId64 " bytes", bytes);
-    *made = (attree_plan){.problem = problem, .segment_count = segments};
+    attree_plan *const made = memory;
+    attree__segment *const first = (attree__segment *)(made + 1);
+    *made = (attree_plan){.problem = problem,
+                          .segment_count = segments,
+                          .segment_room = segments,
+                          .segments = first,
+                          .spare = first + segments};
     status = fill_plan(made, desc, default_threads);
     if (status == ATTREE_OK)
         *plan = made;
@@ -273,6 +316,34 @@ attree_status attree__plan_make(attree_plan **plan, const attree_desc *desc, int
         free(made);
     return status;
 }
+
+attree_status attree__plan_remake(attree_plan *plan, const attree_desc *desc, int32_t (*default_threads)(void))
+{
+    attree_plan made = *plan;
+    void *grown = NULL;
+    attree_status status = check_plan(&made.problem, desc, &made.segment_count);
+    made.segments = plan->spare;
+    made.spare = plan->segments;
+    if (status == ATTREE_OK && made.segment_count > plan->segment_room) {
+        status = allocate(&grown, 0, made.segment_count);
+        made.grown = grown;
+        made.segments = grown;
+        made.spare = made.segments + made.segment_count;
+        made.segment_room = made.segment_count;
+    }
+    if (status == ATTREE_OK)
+        status = fill_plan(&made, desc, default_threads);
+    if (status != ATTREE_OK) {
+        free(grown);
+        return status;
+    }
+    if (grown)
+        free(plan->grown);
+    *plan = made;
+    return ATTREE_OK;
+}
+
+bool attree__plan_gathers(const attree_plan *plan) { return plan->problem.page_size % ATTREE__PIECE != 0; }
 
 size_t attree_plan_workspace(const attree_plan *plan) { return plan ? plan->workspace_bytes : 0; }
 
@@ -284,10 +355,8 @@ attree_status attree_plan_describe(const attree_plan *plan, char *text, size_t c
         return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", plan ? "text" : "plan");
     if (capacity == 0)
         return attree__fail(ATTREE_ERROR_VALUE, "capacity is 0; it must have room for the terminating 0");
-    const attree__segment *s = plan->segments; /* with the longest tasks */
     const attree__segment none = {.batches = 0};
-    if (plan->segment_count == 0)
-        s = &none;
+    const attree__segment *s = plan->segment_count > 0 ? plan->segments : &none; /* with the longest tasks */
     (void)snprintf(text, capacity,
                    "kernel %s, %" PRId32 " workers, %" PRId64 " tasks; %" PRId64 " batch segments, the first %" PRId64
                    " groups x %" PRId64 " tiles of %" PRId64 " rows x %" PRId64 " chunks of %" PRId64

@@ -35,12 +35,17 @@ struct attree_plan {
     int64_t tiles, tasks, states;
     int64_t u_stride; /* E rounded up */
     /* Workspace, in bytes: header, states, scratch [worker]. */
-    size_t states_offset, states_bytes;                                              /* of the first; of each */
-    size_t scratch_offset, scratch_bytes;                                            /* of the first; of each */
-    size_t packed_offset, ranges_offset, sinks_offset, levels_offset, kernel_offset; /* inside a worker's scratch */
+    size_t states_offset, states_bytes;   /* of the first; of each */
+    size_t scratch_offset, scratch_bytes; /* of the first; of each */
+    /* Inside a worker's scratch: packed queries, visible ranges, scales, rows gathered from pages, sinks, the stack of
+     * states, what the kernel needs. */
+    size_t packed_offset, ranges_offset, scales_offset, gathered_k_offset, gathered_v_offset, sinks_offset,
+        levels_offset, kernel_offset;
     size_t workspace_bytes;
-    int64_t segment_count;
-    attree__segment segments[]; /* those with the longest tasks first */
+    int64_t segment_count, segment_room;
+    attree__segment *segments; /* those with the longest tasks first */
+    attree__segment *spare;    /* as many more, for an update */
+    void *grown; /* the memory of both, when an update needed more than there was; NULL: they follow here */
 };
 
 /* What the workers of one run share, at the start of the workspace. */
@@ -57,12 +62,17 @@ typedef struct attree__tile {
     int64_t state;     /* number of the states of its first chunk, when there are more than one */
 } attree__tile;
 
-/* Makes the plan of a problem, to be freed with free(). default_threads is asked only when desc leaves the number of
- * threads open. */
+/* Makes the plan of a problem. default_threads is asked only when desc leaves the number of threads open. */
 attree_status attree__plan_make(attree_plan **plan, const attree_desc *desc, int32_t (*default_threads)(void));
+
+/* Makes it anew; on error it is as it was. */
+attree_status attree__plan_remake(attree_plan *plan, const attree_desc *desc, int32_t (*default_threads)(void));
 
 /* Tile number n, 0 <= n < tiles. The tiles of a segment that see most keys come first. */
 attree__tile attree__plan_tile(const attree_plan *plan, int64_t n);
+
+/* Rows of k and v are gathered block by block, in pages of odd sizes. */
+bool attree__plan_gathers(const attree_plan *plan);
 
 /* Task number n, 0 <= n < tasks: its tile, and in *chunk which of the tile's chunks. */
 attree__tile attree__plan_task(const attree_plan *plan, int64_t n, int64_t *chunk);

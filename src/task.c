@@ -65,8 +65,8 @@ static void pack_queries(const context *c, const attree__tile *tile)
 static bool fold_block(const context *c, const attree__tile *tile, int64_t b, int32_t level)
 {
     attree__block block;
-    if (!attree__block_init(&block, c->plan, c->args, tile, b,
-                            (int32_t *)(void *)(c->scratch + c->plan->ranges_offset)))
+    const attree__worker worker = {c->plan, c->args, c->scratch};
+    if (!attree__block_init(&block, &worker, tile, b))
         return false;
     block.fold.q = (const float *)(void *)(c->scratch + c->plan->packed_offset);
     block.fold.out = level_states(c, level);
@@ -149,6 +149,7 @@ static void add_sinks(const context *c, const attree__tile *tile, const attree__
     c->plan->kernels->combine(states, &(attree__states){sinks, ones, zeros, 0}, tile->rows, c->problem->v_width);
 }
 
+/* Writes the rows of a tile. */
 static void finish_tile(const context *c, const attree__tile *tile, const attree__states *states)
 {
     const attree__problem *p = c->problem;
@@ -165,6 +166,45 @@ static void finish_tile(const context *c, const attree__tile *tile, const attree
         if (c->args->lse)
             c->args->lse[tile->batch * p->lse.batch + h * p->lse.head + (q_start + i) * p->lse.token] = lse;
     }
+}
+
+/* The caller's state of a row of the tile. */
+static float *callers_state(const context *c, const attree__tile *tile, int64_t r)
+{
+    const attree__problem *p = c->problem;
+    const int64_t i = (tile->row + r) / p->group, h = tile->group * p->group + (tile->row + r) % p->group;
+    const int64_t batch = p->ragged_q ? 0 : tile->batch;
+    const int64_t row = (batch * p->q_heads + h) * p->q_len + tile->segment->sequence.q_start + i;
+    return c->args->states + row * (p->v_width + 2);
+}
+
+static void export_states(const context *c, const attree__tile *tile, const attree__states *states)
+{
+    for (int64_t r = 0; r < tile->rows; r++) {
+        float *const to = callers_state(c, tile, r);
+        to[0] = states->m[r];
+        to[1] = states->l[r];
+        for (int64_t e = 0; e < c->problem->v_width; e++)
+            to[2 + e] = attree__canonical(states->u[r * states->u_stride + e]);
+    }
+}
+
+static void import_states(const context *c, const attree__tile *tile, const attree__states *states)
+{
+    for (int64_t r = 0; r < tile->rows; r++) {
+        const float *const from = callers_state(c, tile, r);
+        states->m[r] = from[0];
+        states->l[r] = from[1];
+        memcpy(states->u + r * states->u_stride, from + 2, (size_t)c->problem->v_width * sizeof *from);
+    }
+}
+
+static void write_tile(const context *c, const attree__tile *tile, const attree__states *states)
+{
+    if (c->problem->states)
+        export_states(c, tile, states);
+    else
+        finish_tile(c, tile, states);
 }
 
 /* ---- Phases ---- */
@@ -186,7 +226,7 @@ static void run_task(const context *c, int64_t task)
     if (!seen && (s->chunks == 1 || visible.first < visible.end))
         clear_states(&states, tile.rows);
     if (s->chunks == 1)
-        finish_tile(c, &tile, &states);
+        write_tile(c, &tile, &states);
     else if (visible.first < visible.end)
         memcpy(task_states(c, &tile, chunk).u, states.u, c->plan->states_bytes);
 }
@@ -219,7 +259,23 @@ static void run_tile(const context *c, int64_t n)
     const attree__states states = task_states(c, &tile, chunk < 0 ? 0 : chunk);
     if (chunk < 0)
         clear_states(&states, tile.rows);
-    finish_tile(c, &tile, &states);
+    write_tile(c, &tile, &states);
+}
+
+static void init_shared(const attree_args *args)
+{
+    attree__shared *const shared = shared_of(args);
+    atomic_init(&shared->next[0], 0);
+    atomic_init(&shared->next[1], 0);
+    atomic_init(&shared->first_empty, INT64_MAX);
+}
+
+static attree_status check_workspace(const attree_plan *plan, const attree_args *args)
+{
+    if (args->workspace_bytes < plan->workspace_bytes)
+        return attree__fail(ATTREE_ERROR_WORKSPACE, "workspace_bytes is %zu; it must be at least %zu",
+                            args->workspace_bytes, plan->workspace_bytes);
+    return ATTREE_OK;
 }
 
 /* What every worker needs. */
@@ -270,13 +326,12 @@ attree_status attree_run_worker(const attree_plan *plan, const attree_args *args
 
 attree_status attree__task_check(const attree_plan *plan, const attree_args *args)
 {
-    const attree_status status = check_run(plan, args);
-    if (status != ATTREE_OK)
-        return status;
-    if (args->workspace_bytes < plan->workspace_bytes)
-        return attree__fail(ATTREE_ERROR_WORKSPACE, "workspace_bytes is %zu; it must be at least %zu",
-                            args->workspace_bytes, plan->workspace_bytes);
-    return attree__problem_check(&plan->problem, args);
+    attree_status status = check_run(plan, args);
+    if (status == ATTREE_OK)
+        status = check_workspace(plan, args);
+    if (status == ATTREE_OK)
+        status = attree__problem_check(&plan->problem, args);
+    return status == ATTREE_OK ? attree__block_check_pages(plan, args->page_table, false) : status;
 }
 
 attree_status attree_run_begin(const attree_plan *plan, const attree_args *args)
@@ -284,10 +339,7 @@ attree_status attree_run_begin(const attree_plan *plan, const attree_args *args)
     const attree_status status = attree__task_check(plan, args);
     if (status != ATTREE_OK)
         return status;
-    attree__shared *const shared = shared_of(args);
-    atomic_init(&shared->next[0], 0);
-    atomic_init(&shared->next[1], 0);
-    atomic_init(&shared->first_empty, INT64_MAX);
+    init_shared(args);
     return ATTREE_OK;
 }
 
@@ -302,4 +354,26 @@ attree_status attree_run_end(const attree_plan *plan, const attree_args *args)
     const attree__problem *p = &plan->problem;
     return attree__fail(ATTREE_ERROR_EMPTY, "query %" PRId64 " of head %" PRId64 ", batch %" PRId64 " sees no key",
                         row % p->q_len, row / p->q_len % p->q_heads, row / p->q_len / p->q_heads);
+}
+
+attree_status attree_finish(const attree_plan *plan, const attree_args *args)
+{
+    attree_status status = check_run(plan, args);
+    if (status == ATTREE_OK)
+        status = check_workspace(plan, args);
+    if (status == ATTREE_OK)
+        status = attree__problem_check_finish(&plan->problem, args);
+    if (status != ATTREE_OK)
+        return status;
+    init_shared(args);
+    const context c = {plan, &plan->problem, args, args->workspace, (char *)args->workspace + plan->scratch_offset};
+    const attree__states states = level_states(&c, 0);
+    const attree__fpenv caller = attree__fpenv_enter();
+    for (int64_t n = 0; n < plan->tiles; n++) {
+        const attree__tile tile = attree__plan_tile(plan, n);
+        import_states(&c, &tile, &states);
+        finish_tile(&c, &tile, &states);
+    }
+    attree__fpenv_leave(caller);
+    return attree_run_end(plan, args);
 }

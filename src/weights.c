@@ -56,10 +56,10 @@ attree_status attree_weights(const attree_plan *plan, const attree_args *args, i
     float *const q = (float *)(void *)((char *)args->workspace + plan->scratch_offset + plan->packed_offset);
     const attree__queries queries = attree__block_queries(plan, args, &tile);
     attree__kernels_contract.pack_queries(q, &queries, p->qk_width);
+    const attree__worker worker = {plan, args, (char *)args->workspace + plan->scratch_offset};
     for (int64_t b = 0; b < segment->blocks; b++) {
         attree__block block;
-        int32_t ranges[2];
-        if (!attree__block_init(&block, plan, args, &tile, b, ranges))
+        if (!attree__block_init(&block, &worker, &tile, b))
             continue;
         block.fold.q = q;
         block_weights(&block.fold, lse, weights + b * ATTREE__BLOCK);

@@ -6,16 +6,17 @@
 #include "../src/contract.h"
 #include "../src/cpu.h"
 #include "../src/dtype.h"
+#include "../src/quant.h"
 #include "support.h"
 
 static const attree__kernels *const tables[] = ATTREE__TABLES;
 enum { TABLES = sizeof tables / sizeof *tables, ROWS_MOST = 64 };
 
-typedef enum layout { KEY_MAJOR, PADDED, WIDTH_MAJOR, REVERSED, SPREAD, REPEATED, LAYOUTS } layout;
+typedef enum layout { KEY_MAJOR, PADDED, WIDTH_MAJOR, REVERSED, SPREAD, REPEATED, PANELS, SCATTERED, LAYOUTS } layout;
 
 /* Rows in guarded memory, in one of the layouts; what lies between is NaN. */
 typedef struct key_rows {
-    guarded memory;
+    guarded memory, scales;
     attree__rows rows;
 } key_rows;
 
@@ -27,25 +28,69 @@ static void *guarded_numbers(guarded *memory, int64_t count, int32_t type, bool 
     return (char *)memory->data + (at_start ? 0 : (bytes + 3) / 4 * 4 - bytes);
 }
 
-static key_rows lay_out(const float *dense, int64_t keys, int64_t width, layout how, int32_t type, bool at_start)
+/* Elements from row to row, from number to number, and of the first row; how many there are. */
+typedef struct arrangement {
+    int64_t token, width, origin, count;
+} arrangement;
+
+/* units: elements, or blocks, of a row. */
+static arrangement arrange(int64_t keys, int64_t units, layout how)
 {
-    key_rows r = {.rows = {NULL, width, 1, type}};
-    int64_t count = keys * width, origin = 0;
+    arrangement a = {units, 1, 0, keys * units};
     switch (how) {
-    case PADDED: r.rows.token = width + 3; break;
-    case WIDTH_MAJOR: r.rows.token = 1, r.rows.width = keys; break;
-    case REVERSED: r.rows.token = -width, origin = (keys - 1) * width; break;
-    case SPREAD: r.rows.token = 2 * width + 1, r.rows.width = 2; break;
-    case REPEATED: r.rows.token = 0; break; /* every key is the last one */
+    case PADDED: a.token = units + 3; break;
+    case WIDTH_MAJOR: a.token = 1, a.width = keys; break;
+    case REVERSED: a.token = -units, a.origin = (keys - 1) * units; break;
+    case SPREAD: a.token = 2 * units + 1, a.width = 2; break;
+    case REPEATED: a.token = 0; break; /* every key is the last one */
     default: break;
     }
     if (how == PADDED || how == SPREAD || how == REPEATED)
-        count = (keys - 1) * r.rows.token + (width - 1) * r.rows.width + 1;
-    char *const data = guarded_numbers(&r.memory, keys > 0 && width > 0 ? count : 0, type, at_start);
-    r.rows.data = data + origin * attree__dtype_bytes(type);
-    for (int64_t j = 0; j < keys; j++)
-        for (int64_t c = 0; c < width; c++)
-            attree__store(data, type, origin + j * r.rows.token + c * r.rows.width, dense[j * width + c]);
+        a.count = (keys - 1) * a.token + (units - 1) * a.width + 1;
+    return a;
+}
+
+static void write_rows(key_rows *r, const float *dense, int64_t keys, int64_t width)
+{
+    for (int64_t j = 0; j < keys; j++) {
+        float *const scale = (float *)(uintptr_t)r->rows.scale;
+        const attree__numbers numbers = {dense + j * width, ATTREE_F32, 1, width};
+        assert_int_equal(attree__quant_row((void *)(uintptr_t)attree__row(&r->rows, j), r->rows.type, r->rows.width,
+                                           &numbers, scale ? scale + j : NULL),
+                         ATTREE_OK);
+    }
+}
+
+/* PANELS: 16 keys in a panel, the number's keys adjacent. SCATTERED: pieces of 16 keys in any order, as in a paged
+ * cache. */
+static void place_scattered(key_rows *r, char *data, int64_t keys, int64_t piece_bytes)
+{
+    const int64_t pieces = (keys + ATTREE__PIECE - 1) / ATTREE__PIECE;
+    for (int64_t n = 0; n < pieces; n++)
+        r->rows.piece[n] = data + (n * 7 + 3) % pieces * piece_bytes;
+}
+
+static key_rows lay_out(const float *dense, int64_t keys, int64_t width, layout how, int32_t type, bool at_start)
+{
+    if (attree__dtype_has_blocks(type) && how != KEY_MAJOR && how != PADDED && how != REVERSED)
+        how = SCATTERED;
+    const int64_t bytes = attree__dtype_bytes(type), units = attree__dtype_units(type, width);
+    const int64_t pieces = (keys + ATTREE__PIECE - 1) / ATTREE__PIECE;
+    arrangement a = arrange(keys, units, how);
+    if (how == PANELS || (how == SCATTERED && pieces % 7 != 0)) /* 7 n + 3 visits every piece, or how would not do */
+        a = (arrangement){units, 1, 0, pieces * ATTREE__PIECE * units};
+    key_rows r = {.rows = {.token = a.token * bytes, .width = a.width, .type = type}};
+    char *const data = guarded_numbers(&r.memory, keys > 0 && width > 0 ? a.count : 0, type, at_start);
+    attree__rows_place(&r.rows, data + a.origin * bytes, ATTREE__PIECE * r.rows.token);
+    if (how == PANELS) {
+        r.rows.token = bytes;
+        r.rows.width = ATTREE__PIECE;
+    }
+    if ((how == PANELS || how == SCATTERED) && pieces % 7 != 0)
+        place_scattered(&r, data, keys, ATTREE__PIECE * units * bytes);
+    r.scales = guarded_floats(type == ATTREE_I8 ? keys : 0, at_start);
+    r.rows.scale = type == ATTREE_I8 ? r.scales.data : NULL;
+    write_rows(&r, dense, keys, width);
     return r;
 }
 
@@ -76,7 +121,7 @@ static void make_input(fold_input *in, const fold_case *c, random_source *random
         if (in->first[r] >= in->end[r])
             in->first[r] = in->end[r] = 0;
     }
-    if (!c->special || c->qk_width == 0)
+    if (!c->special || c->qk_width == 0 || c->k_type > ATTREE_BF16 || c->v_type > ATTREE_BF16)
         return;
     const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f};
     for (int i = 0; i < 5; i++) {
@@ -250,7 +295,9 @@ static void check_fold(const fold_case *c, uint64_t seed)
         assert_same_bits(expected.u, got.u, c->rows * c->v_width);
     }
     guarded_free(&memory.k.memory);
+    guarded_free(&memory.k.scales);
     guarded_free(&memory.v.memory);
+    guarded_free(&memory.v.scales);
     guarded_free(&memory.data.bias);
     guarded_free(&memory.data.mask);
 }
@@ -313,6 +360,32 @@ static void fold_has_the_bits_of_the_contract_for_random_and_special_numbers(voi
             .terms = n % 3 == 0 ? 0 : (uint32_t)random_integer(&random, 0, ALL_TERMS),
         };
         check_fold(&c, (uint64_t)n + 7);
+    }
+}
+
+/* Every type of cache, in every mix, layout and kernel path. */
+static void fold_has_the_bits_of_the_contract_for_quantised_rows(void **state)
+{
+    (void)state;
+    random_source random = {123};
+    for (int n = 0; n < 2000; n++) {
+        fold_case c = {
+            .rows = random_integer(&random, 1, n % 2 ? 8 : ROWS_MOST),
+            .keys = random_integer(&random, 1, ATTREE__BLOCK),
+            .qk_width = random_integer(&random, 1, 70),
+            .v_width = random_integer(&random, 1, 100),
+            .k_type = (int32_t)random_integer(&random, 0, ATTREE_F8_E4M3),
+            .v_type = (int32_t)random_integer(&random, 0, ATTREE_F8_E4M3),
+            .how = (layout)random_integer(&random, 0, LAYOUTS - 1),
+            .at_start = n % 2,
+            .ragged = n % 3 != 0,
+            .span = 20.0f,
+        };
+        if (attree__dtype_has_blocks(c.k_type))
+            c.qk_width = 32 * (1 + c.qk_width % 4);
+        if (attree__dtype_has_blocks(c.v_type))
+            c.v_width = 32 * (1 + c.v_width % 4);
+        check_fold(&c, (uint64_t)n + 1000);
     }
 }
 
@@ -398,6 +471,7 @@ int main(void)
         cmocka_unit_test(fold_has_the_bits_of_the_contract_for_every_key_count),
         cmocka_unit_test(fold_has_the_bits_of_the_contract_for_every_row_count),
         cmocka_unit_test(fold_has_the_bits_of_the_contract_for_random_and_special_numbers),
+        cmocka_unit_test(fold_has_the_bits_of_the_contract_for_quantised_rows),
         cmocka_unit_test(conversions_of_16_bit_types_are_exact),
         cmocka_unit_test(combine_and_divide_have_the_bits_of_the_contract),
     };

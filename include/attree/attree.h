@@ -72,9 +72,15 @@ ATTREE_API const char *attree_last_error(void);
 /* ---- Attention: plan, then run ----------------------------------------------------------------------------------- */
 
 typedef enum attree_dtype {
-    ATTREE_F32 = 0, /* IEEE binary32 */
-    ATTREE_F16 = 1, /* IEEE binary16 */
-    ATTREE_BF16 = 2 /* the upper half of a binary32 */
+    ATTREE_F32 = 0,  /* IEEE binary32 */
+    ATTREE_F16 = 1,  /* IEEE binary16 */
+    ATTREE_BF16 = 2, /* the upper half of a binary32 */
+    /* Of k and v only. A number is the f32 product of a scale and an integer. */
+    ATTREE_I8 = 3,     /* int8, with one f32 scale for each token and head: args->k_scales, v_scales */
+    ATTREE_Q8_0 = 4,   /* ggml's blocks of 32: an f16 scale, 32 int8; 34 bytes. The width is a multiple of 32 */
+    ATTREE_Q4_0 = 5,   /* ggml's blocks of 32: an f16 scale, 16 bytes; byte i has number i, plus 8, in its low half and
+                          number i + 16 in its high half; 18 bytes. The width is a multiple of 32 */
+    ATTREE_F8_E4M3 = 6 /* OCP 8-bit float: 4 bits of exponent, 3 of fraction, largest 448, no infinities; no scale */
 } attree_dtype;
 
 typedef enum attree_isa {
@@ -93,16 +99,24 @@ typedef enum attree_empty {
 } attree_empty;
 
 /* Flags of attree_desc. A field that a flag enables is ignored, and may hold anything, while the flag is off. */
-#define ATTREE_CAUSAL 1u       /* query i, at position q_offset + i, sees keys 0 ... q_offset + i only */
-#define ATTREE_USE_Q_OFFSET 2u /* q_offset is set; without it q_offset = kv_len - Q: the last query sees the last key  \
-                                */
+#define ATTREE_CAUSAL 1u /* query i, at position q_offset + i, sees keys 0 ... q_offset + i only */
+#define ATTREE_USE_Q_OFFSET                                                                                            \
+    2u                       /* q_offset is set; without it q_offset = kv_len - Q: the last query sees the last key    \
+                              */
 #define ATTREE_USE_SCALE 4u  /* scale is set (any finite number, also 0 or negative); without it scale = 1 / sqrt(D) */
+#define ATTREE_K_PANELS 16u  /* k lies in panels of 16 keys; see attree_strides */
+#define ATTREE_STATES 32u    /* a run writes args->states instead of o and lse */
 #define ATTREE_USE_WINDOW 8u /* window_left and window_right are set; with ATTREE_CAUSAL, both hold */
 
 /* Where element (b, head, token, c) of a tensor lies: at b * batch + head * head + token * token + c * width elements
  * from the tensor's pointer. Negative strides are fine. All four zero: dense in the order [B, heads, tokens, width].
  * Otherwise a zero repeats the element along that dimension (inputs only). The stride of a dimension of size 0 or 1 is
- * ignored. For lse, width is ignored. */
+ * ignored. For lse, and for the scales of ATTREE_I8, width is ignored.
+ *
+ * Of ATTREE_Q8_0 and ATTREE_Q4_0, strides count blocks of 32 numbers, and those of a row are adjacent (width is 1, or
+ * ignored). In a paged cache, batch is the stride from page to page, and token that from token to token of a page. With
+ * ATTREE_K_PANELS, token j and width c of k lie in panel j / 16 at c * 16 + j % 16: token is the stride from panel to
+ * panel, and width is ignored; dense is [B, G, panels, D, 16]. */
 typedef struct attree_strides {
     int64_t batch, head, token, width;
 } attree_strides;
@@ -136,8 +150,8 @@ typedef struct attree_desc {
     attree_strides v;   /* [B, G, K, E] */
     attree_strides o;   /* [B, H, Q, E] */
     attree_strides lse; /* [B, H, Q] */
-    int32_t q_type;     /* attree_dtype of q, k, v, o, in any mix. Inputs are converted to f32 exactly, o is rounded */
-                        /* once, to nearest even. lse is always f32. */
+    int32_t q_type;     /* attree_dtype of q, k, v, o, in any mix. Inputs are converted to f32 exactly, o is rounded
+                           once, to nearest even. lse is always f32. */
     int32_t k_type;
     int32_t v_type;
     int32_t o_type;
@@ -159,12 +173,35 @@ typedef struct attree_desc {
     const int64_t *q_offsets; /* [B]: entry b has q_offset q_offsets[b], with or without the flag; or NULL */
     const int64_t *q_starts;  /* [B + 1], ragged queries; or NULL. See below. */
     const int64_t *kv_starts; /* [B + 1], ragged keys; or NULL */
+    /* Scales of k and v, when these are ATTREE_I8: [B, G, K]. */
+    attree_strides k_scales, v_scales;
+    /* A paged cache: page_size > 0. See below. */
+    int64_t page_size;   /* tokens of a page; 0: k and v are not paged */
+    int64_t page_count;  /* pages that k and v have; page numbers are less than this */
+    int64_t table_width; /* entries of a row of args->page_table */
+    /* A shard: the run folds keys shard_begin <= j < shard_end only. Both 0: all keys. See below. */
+    int64_t shard_begin, shard_end;
 } attree_desc;
 
 /* Ragged batches. With q_starts, the queries of all entries lie one after the other: entry b has tokens q_starts[b] ...
  * q_starts[b + 1] - 1 of q, o and lse, which have no batch dimension then ([1, H, q_len, D], and so on). q_starts[0] is
  * 0, no entry is less than the one before it, q_starts[B] is q_len. kv_starts does the same for k, v and kv_len. Either
  * may be given without the other. A mask or bias is still [B, H, q_len, kv_len], with the same token numbers. */
+
+/* Paged caches. k is [page_count, G, page_size, D] (in any order, by strides), v likewise, and the keys of batch entry
+ * b are in the pages that row b of args->page_table names: key j is token j % page_size of page page_table[b *
+ * table_width + j / page_size]. Each entry has kv_len keys, or kv_lens[b]; kv_starts is not for paged caches. Entries
+ * for keys that no query can see are never looked at; pages may occur any number of times. Panels need a page_size that
+ * is a multiple of 16; multiples of 16 are fast for all types. */
+
+/* Shards. The keys may be spread over several memories, or several runs, for example over machines, or over a prefix
+ * that many sequences share and what follows it. Each run is told the whole problem (kv_len, positions, masks), has
+ * only the tokens shard_begin <= j < shard_end of k and v (its token 0, or its page table's entry 0, is key
+ * shard_begin), and writes states (ATTREE_STATES). attree_states_merge combines them, attree_finish makes o and lse of
+ * them. shard_begin is a multiple of 256, and so is shard_end when it is less than kv_len; kv_starts is not for shards.
+ * The empty shard, begin = end > 0, is fine. Bits: the tree over n = ceil(kv_len / 256) blocks splits at the largest
+ * power of two below n, and so do its parts; when shards are such parts, and are merged as they were split, results
+ * have the bits of a run over all keys. Otherwise they differ by rounding. */
 
 /* The scores of one batch entry and head for some queries and keys, in place: of query first_query + i and key
  * first_key + j at scores[i * query_stride + j]. May be changed by an attree_score_function. Keys that a query cannot
@@ -206,8 +243,13 @@ typedef struct attree_args {
     const float *sinks;        /* [sink_heads], in the units of scores, finite or -inf: none. Part of lse. */
     int64_t sink_heads;        /* H */
     attree_score_function score;
-    attree_block_function block; /* only with score */
-    void *user;                  /* passed to both */
+    attree_block_function block;      /* only with score */
+    void *user;                       /* passed to both */
+    const float *k_scales, *v_scales; /* of k and v of type ATTREE_I8 */
+    const int32_t *page_table;        /* [B, table_width], when page_size > 0 */
+    float *states; /* [B, H, Q, E + 2] or, ragged, [1, H, Q, E + 2], dense: see ATTREE_STATES. A state is
+                      laid out as below, "State algebra"; a row with a NaN or +inf score has m = +inf and
+                      l = NaN. Sinks are not part of states: attree_finish adds them. */
 } attree_args;
 
 /* A plan: validated shapes, the schedule and the workspace layout; no tensor pointers. Immutable, so that any number of
@@ -217,6 +259,11 @@ typedef struct attree_plan attree_plan;
 /* Makes *plan, to be freed by attree_plan_destroy. On error *plan is NULL.
  * The environment variable ATTREE_ISA (scalar, avx2, avx512 or neon) is read here when desc->isa is ATTREE_ISA_AUTO. */
 ATTREE_API attree_status attree_plan_create(attree_plan **plan, const attree_desc *desc);
+
+/* Makes the plan anew for another desc, without allocating when the number of batch entries did not grow: for a decoder
+ * whose sequences have become a token longer. No run may be using the plan. Its workspace may grow. On error the plan
+ * is as it was. */
+ATTREE_API attree_status attree_plan_update(attree_plan *plan, const attree_desc *desc);
 
 /* Frees a plan; NULL is fine. */
 ATTREE_API void attree_plan_destroy(attree_plan *plan);
@@ -251,6 +298,55 @@ ATTREE_API attree_status attree_attention(const attree_desc *desc, const attree_
  * within rounding, or to less when there is a sink. Uses args->workspace; o is not touched. Not fast. */
 ATTREE_API attree_status attree_weights(const attree_plan *plan, const attree_args *args, int64_t batch, int64_t head,
                                         int64_t query, float *weights);
+
+/* ---- Caches ------------------------------------------------------------------------------------------------------ */
+
+/* New keys and values for the cache of a plan: those of the plan's queries. Query i of each batch entry is token
+ * q_offset + i of its cache; tokens before 0 or beyond the entry's keys are an error. */
+typedef struct attree_new_tokens {
+    size_t size;            /* sizeof(attree_new_tokens) */
+    const void *k, *v;      /* [B, G, Q, D] and [B, G, Q, E]; ragged: [1, ...], as q */
+    int32_t k_type, v_type; /* ATTREE_F32, ATTREE_F16 or ATTREE_BF16 */
+    attree_strides k_strides, v_strides;
+    void *cache_k, *cache_v;                /* where args->k, args->v of the runs that follow point to */
+    float *cache_k_scales, *cache_v_scales; /* for ATTREE_I8 */
+    const int32_t *page_table;              /* as in attree_args */
+} attree_new_tokens;
+
+/* Writes them, converted to the cache's types as attree_quantize does. In the calling thread. Numbers that are not
+ * finite are ATTREE_ERROR_NONFINITE for types with scales: then some tokens may have been written. */
+ATTREE_API attree_status attree_append(const attree_plan *plan, const attree_new_tokens *tokens);
+
+/* Bytes of a row of `width` numbers: 0 when the type or the width is not possible. */
+ATTREE_API size_t attree_row_bytes(int32_t type, int64_t width);
+
+/* numbers[width] to a row of any type, to nearest even. The scale is that of the largest magnitude: max / 127 for
+ * ATTREE_I8 (into *scale) and ATTREE_Q8_0, and -max / 8 with max's sign for ATTREE_Q4_0; the scales of blocks are
+ * rounded to f16 before use. Zeros have scale 0. Codes of int8 are within +-127. ATTREE_F8_E4M3 saturates at +-448.
+ * Numbers that are not finite, or too large for the scale, are ATTREE_ERROR_NONFINITE where there is one. */
+ATTREE_API attree_status attree_quantize(int32_t type, int64_t width, const float *numbers, void *row, float *scale);
+
+/* The numbers of a row, exactly as a run sees them; scale is that of ATTREE_I8. */
+ATTREE_API attree_status attree_dequantize(int32_t type, int64_t width, const void *row, float scale, float *numbers);
+
+/* ---- Partial results --------------------------------------------------------------------------------------------- */
+
+/* result[i] = left[i] combined with right[i], for rows states of E + 2 numbers each; result may be left or right. Rows
+ * with NaN stay so: unlike attree_state_merge_f32, nothing is refused. */
+ATTREE_API attree_status attree_states_merge(float *result, const float *left, const float *right, int64_t rows,
+                                             int64_t v_width);
+
+/* o, and lse when asked for, from args->states: what attree_run does last, with sinks and the rule for empty rows. The
+ * plan may be that of any shard. Only states, o, lse, sinks and the workspace of args are used. */
+ATTREE_API attree_status attree_finish(const attree_plan *plan, const attree_args *args);
+
+/* The same algebra on results as engines exchange them: o[rows][E] of any float type, dense, and lse[rows]; the other
+ * side's keys are added. A row without keys has lse = -inf, and whatever o: merging with it keeps the other side bit
+ * for bit, and both empty give o = 0. A row with lse = NaN on either side becomes NaN; +inf, which some libraries mean
+ * an empty row by, is ATTREE_ERROR_NONFINITE, and nothing is written. Formula: with m = max(lse, other), w = exp(lse -
+ * m), v = exp(other - m): o = (w o + v o') / (w + v), lse = m + log(w + v). */
+ATTREE_API attree_status attree_merge_outputs(void *o, float *lse, const void *other_o, const float *other_lse,
+                                              int32_t type, int64_t rows, int64_t v_width);
 
 /* ---- State algebra ----------------------------------------------------------------------------------------------- */
 

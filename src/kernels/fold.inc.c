@@ -4,8 +4,9 @@
  * and values. Few rows: a strip is the whole tile, and keys and values are packed some at a time just before their only
  * use, so that they are read from memory once and never written back to it. */
 
-/* Keys whose values are folded together in the few-rows path: converted, they stay in the first-level cache. */
-#define VALUE_CHUNK 16
+/* Keys whose values are folded together in the few-rows path: of one piece; converted, they stay in the first-level
+ * cache. */
+#define VALUE_CHUNK ATTREE__PIECE
 
 /* Floats between panels of a packed block of values, not a multiple of 4 KiB / 4, so that writing a row of values, a
  * piece to each panel, does not hit one cache set again and again. */
@@ -36,10 +37,16 @@ static void span_scores(const strip *s, float *panel, int64_t j)
 {
     const attree__fold *f = s->fold;
     const bool whole = j >= s->seen.from && j + KEY_SPAN <= s->seen.to;
-    if (s->rows <= DIRECT_ROWS && whole && f->k.width == 1) {
+    if (s->rows <= DIRECT_ROWS && whole && direct_type(f->k.type)) {
         const score_job job = group_scores(s, 0, NULL, j);
-        score_direct(s->rows, &job);
-        return;
+        if (adjacent_keys(&f->k, f->k.type)) {
+            score_panels(s->rows, &job);
+            return;
+        }
+        if (f->k.width == 1) {
+            score_direct(s->rows, &job);
+            return;
+        }
     }
     for (int64_t i = j; i < j + KEY_SPAN; i += PANEL) {
         pack_keys(panel, &(key_job){&f->k, i, s->seen, f->qk_width});
@@ -59,7 +66,7 @@ static void span_values(const strip *s, key_range part, key_range columns, value
             const int64_t done = rows <= (source.streamed ? CONVERT_ROWS : WIDE_ROWS)
                                      ? value_span(rows, columns.to - e, source.type, &job)
                                      : value_group(rows, columns.to - e, &job);
-            from.at = (const char *)from.at + done * attree__dtype_bytes(source.type);
+            from.column += done;
             e += done;
         }
     }
@@ -71,23 +78,27 @@ static void span_values(const strip *s, key_range part, key_range columns, value
 static void chunk_values(const strip *s, float *packed, key_range part)
 {
     const attree__fold *f = s->fold;
-    const int64_t bytes = attree__dtype_bytes(f->v.type), width = f->v_width;
-    const bool in_place = f->v.width == 1 && (f->v.type == ATTREE_F32 || s->rows <= CONVERT_ROWS);
+    const int64_t width = f->v_width;
+    const bool in_place =
+        f->v.width == 1 && (f->v.type == ATTREE_F32 || s->rows <= CONVERT_ROWS) && direct_type(f->v.type);
     const int64_t whole = in_place ? width / ATTREE__LANES * ATTREE__LANES : 0;
-    const char *const data = f->v.data;
     if (whole > 0) {
-        const char *const at = data + part.from * f->v.token * bytes;
-        const value_source source = {at, f->v.type, f->v.token, KEYS_AHEAD * f->v.token * bytes, true, false};
+        const char *const at = attree__row(&f->v, part.from);
+        const value_source source = {.at = at,
+                                     .type = f->v.type,
+                                     .row_bytes = f->v.token,
+                                     .scale = f->v.scale,
+                                     .ahead = (int64_t)((uintptr_t)row_ahead(&f->v, part.from) - (uintptr_t)at),
+                                     .streamed = true};
         span_values(s, part, (key_range){0, whole}, source);
     }
     if (whole == width)
         return;
-    const attree__rows rest = {data + whole * f->v.width * bytes, f->v.token, f->v.width, f->v.type};
     const int64_t step = round_up(width - whole, PANEL);
     const packed_values to = {packed, part.from, PANEL, step};
-    pack_values(&to, &rest, part, width - whole);
+    pack_values(&to, &(values_job){&f->v, part, {whole, width}});
     span_values(s, part, (key_range){whole, f->out.u_stride},
-                (value_source){packed, ATTREE_F32, step, 0, false, false});
+                (value_source){.at = packed, .type = ATTREE_F32, .row_bytes = step * (int64_t)sizeof(float)});
 }
 
 static void fold_few_rows(const attree__fold *f)
@@ -104,8 +115,8 @@ static void fold_few_rows(const attree__fold *f)
     strip_terms(&s);
     strip_softmax(&s, KEY_SPAN);
     clear_values(f, 0, f->rows);
-    for (int64_t j = s.seen.from; j < s.seen.to; j += VALUE_CHUNK)
-        chunk_values(&s, values, (key_range){j, at_most(s.seen.to, j + VALUE_CHUNK)});
+    for (int64_t j = s.seen.from; j < s.seen.to; j = (j / VALUE_CHUNK + 1) * VALUE_CHUNK)
+        chunk_values(&s, values, (key_range){j, at_most(s.seen.to, (j / VALUE_CHUNK + 1) * VALUE_CHUNK)});
 }
 
 /* ---- Many rows ---- */
@@ -113,7 +124,8 @@ static void fold_few_rows(const attree__fold *f)
 /* Columns e ... of all keys that the strip sees. */
 static void panel_values(const strip *s, const float *values, int64_t e)
 {
-    const value_source source = {values, ATTREE_F32, PANEL, 0, false, true};
+    const value_source source = {
+        .at = values, .type = ATTREE_F32, .row_bytes = PANEL * (int64_t)sizeof(float), .fresh = true};
     for (int64_t g = 0; g * TILE_ROWS < s->rows; g++)
         if (s->groups[g].seen.from < s->groups[g].seen.to) {
             const value_job job = group_values(s, g, s->seen, &source, e);
@@ -142,7 +154,7 @@ static void fold_many_rows(const attree__fold *f)
     const packed_values values = {keys + ATTREE__BLOCK * f->qk_width, 0, VALUE_STRIDE, PANEL};
     for (int64_t j = all.from / PANEL * PANEL; j < all.to; j += PANEL)
         pack_keys(keys + j * f->qk_width, &(key_job){&f->k, j, all, f->qk_width});
-    pack_values(&values, &f->v, all, f->v_width);
+    pack_values(&values, &(values_job){&f->v, all, {0, f->v_width}});
 
     for (int64_t row = 0; row < f->rows; row += STRIP_ROWS) {
         strip s = make_strip(f, row, at_most(STRIP_ROWS, f->rows - row));

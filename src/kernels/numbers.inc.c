@@ -19,6 +19,52 @@ ATTREE_INLINE vf load_first_numbers(const void *data, const int32_t type, int64_
     return load_numbers(part, type, 0);
 }
 
+/* ---- Rows of keys and values, of any type ---- */
+
+/* Numbers that no vector operation converts, one by one. */
+ATTREE_INLINE vf load_slowly(const void *row, const int32_t type, int64_t c)
+{
+    float part[VF_LANES];
+    for (int i = 0; i < VF_LANES; i++)
+        part[i] = attree__row_number(row, type, 1, c + i, 1.0f);
+    return vf_load(part);
+}
+
+/* Numbers c ... of a row whose elements are adjacent, but for the scale of ATTREE_I8. For types with blocks, c is a
+ * multiple of VF_LANES. */
+ATTREE_INLINE vf load_unscaled(const void *row, const int32_t type, int64_t c)
+{
+    switch (type) {
+    case ATTREE_I8: return vf_load_i8((const char *)row + c);
+    case ATTREE_Q8_0: {
+        const char *const block = (const char *)row + c / ATTREE__QUANT_BLOCK * 34;
+        return vf_mul(vf_all_f16(block), vf_load_i8(block + 2 + c % ATTREE__QUANT_BLOCK));
+    }
+    case ATTREE_Q4_0:
+    case ATTREE_F8_E4M3: return load_slowly(row, type, c);
+    default: return load_numbers(row, type, c);
+    }
+}
+
+/* scale: the row's, for ATTREE_I8. */
+ATTREE_INLINE vf load_row(const void *row, const int32_t type, int64_t c, const float *scale)
+{
+    const vf x = load_unscaled(row, type, c);
+    return type == ATTREE_I8 ? vf_mul(vf_all(*scale), x) : x;
+}
+
+/* The first n of them, then zeros. Reads nothing beyond. Types with blocks have no such tails. */
+ATTREE_INLINE vf load_row_first(const void *row, const int32_t type, int64_t c, int64_t n, const float *scale)
+{
+    if (type == ATTREE_F32 || type == ATTREE_F16 || type == ATTREE_BF16)
+        return load_first_numbers(row, type, c, n);
+    if (type == ATTREE_Q8_0 || type == ATTREE_Q4_0)
+        return n > 0 ? load_row(row, type, c, scale) : vf_zero();
+    uint8_t part[VF_LANES] = {0};
+    memcpy(part, (const uint8_t *)row + c, (size_t)n);
+    return load_row(part, type, 0, scale);
+}
+
 /* Rounds to the type. NaN must be the canonical one. */
 ATTREE_INLINE void store_numbers(void *data, const int32_t type, int64_t index, vf x)
 {

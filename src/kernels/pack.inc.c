@@ -12,16 +12,16 @@ ATTREE_INLINE int64_t at_most(int64_t limit, int64_t x) { return x < limit ? x :
 
 ATTREE_INLINE int64_t round_up(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
 
-/* n <= VF_LANES adjacent numbers, then zeros. */
-ATTREE_INLINE vf load_row(const void *data, const int32_t type, int64_t index, int64_t n)
-{
-    return n == VF_LANES ? load_numbers(data, type, index) : load_first_numbers(data, type, index, n);
-}
-
 /* Rows are short, so each is a stream of its own that hardware prefetchers do not follow far. Whoever reads a group of
  * rows asks for the rows this many keys on, in the order in which they lie: far enough to cover the latency of memory.
- * They may be of the next block, or beyond the tensor: addresses are computed as integers and need not exist. */
-#define KEYS_AHEAD 32
+ * They may be of the next block, or beyond the tensor: they need not exist. */
+#define KEYS_AHEAD (2 * ATTREE__PIECE)
+
+ATTREE_INLINE const char *row_ahead(const attree__rows *rows, int64_t j)
+{
+    const uintptr_t piece = (uintptr_t)rows->piece[(j + KEYS_AHEAD) / ATTREE__PIECE];
+    return (const char *)(piece + (uintptr_t)(j % ATTREE__PIECE * rows->token));
+}
 
 /* Walks through the cache lines of rows. */
 typedef struct prefetcher {
@@ -31,10 +31,9 @@ typedef struct prefetcher {
 /* Starts KEYS_AHEAD keys after key j. */
 ATTREE_INLINE prefetcher make_prefetcher(const attree__rows *rows, const int32_t type, int64_t j, int64_t width)
 {
-    const int64_t bytes = type == ATTREE_F32 ? 4 : 2, stride = rows->token * bytes,
-                  lines = (width * bytes + 63) / 64 * 64;
-    const uintptr_t at = (uintptr_t)rows->data + (uintptr_t)((j + KEYS_AHEAD) * stride);
-    return (prefetcher){at, at + (uintptr_t)lines, (uintptr_t)lines, (uintptr_t)(stride - lines)};
+    const int64_t bytes = attree__dtype_bytes(type) * attree__dtype_units(type, width), lines = (bytes + 63) / 64 * 64;
+    const uintptr_t at = (uintptr_t)row_ahead(rows, j);
+    return (prefetcher){at, at + (uintptr_t)lines, (uintptr_t)lines, (uintptr_t)(rows->token - lines)};
 }
 
 ATTREE_INLINE void prefetch_lines(prefetcher *p, const int64_t lines)
@@ -49,8 +48,12 @@ ATTREE_INLINE void prefetch_lines(prefetcher *p, const int64_t lines)
     }
 }
 
-/* Lines in a square of VF_LANES numbers a side. */
-#define SQUARE_LINES(type) (VF_LANES * VF_LANES * ((type) == ATTREE_F32 ? 4 : 2) / 64)
+/* Lines in a square of VF_LANES numbers a side; of types with blocks, whose rows do not start at lines, a few more. */
+#define SQUARE_LINES(type)                                                                                             \
+    ((type) == ATTREE_F32                            ? VF_LANES * VF_LANES / 16                                        \
+     : (type) == ATTREE_F16 || (type) == ATTREE_BF16 ? VF_LANES * VF_LANES / 32                                        \
+     : (type) == ATTREE_Q8_0                         ? (VF_LANES * VF_LANES + 31) / 32                                 \
+                                                     : (VF_LANES * VF_LANES + 63) / 64)
 
 /* Columns c ... c + columns - 1, which are adjacent, of the keys j ... j + VF_LANES - 1. */
 typedef struct key_square {
@@ -61,14 +64,18 @@ typedef struct key_square {
 /* Transposed: x[i] gets column c + i. */
 ATTREE_INLINE void load_transposed(vf x[VF_LANES], const int32_t type, key_square s)
 {
-    const int64_t token = s.k->token, first = s.j * token + s.c;
+    const int64_t token = s.k->token;
+    const char *const first = attree__row(s.k, s.j);
+    const float *const scale = type == ATTREE_I8 ? s.k->scale + s.j : NULL;
 #pragma GCC unroll 4
     for (int64_t i = 0; i < VF_LANES; i += 4) { /* in fours: their addresses need one register more */
-        const int64_t index = first + i * token;
-        x[i] = load_row(s.k->data, type, index, s.columns);
-        x[i + 1] = load_row(s.k->data, type, index + token, s.columns);
-        x[i + 2] = load_row(s.k->data, type, index + 2 * token, s.columns);
-        x[i + 3] = load_row(s.k->data, type, index + 3 * token, s.columns);
+        const char *const row = first + i * token;
+#pragma GCC unroll 4
+        for (int64_t n = 0; n < 4; n++) {
+            const float *const of_key = type == ATTREE_I8 ? scale + i + n : NULL;
+            x[i + n] = s.columns == VF_LANES ? load_row(row + n * token, type, s.c, of_key)
+                                             : load_row_first(row + n * token, type, s.c, s.columns, of_key);
+        }
     }
     vf_transpose(x);
 }
@@ -96,6 +103,8 @@ ATTREE_INLINE void pack_whole_keys(float *panel, const attree__rows *k, const in
         transpose_keys(panel, type, (key_square){k, j, c, width - c});
 }
 
+ATTREE_INLINE float scale_of(const attree__rows *rows, int64_t j) { return rows->scale ? rows->scale[j] : 0.0f; }
+
 /* The keys `at`, number by number, for any strides; zero outside of the range `keys`. */
 static void gather_keys(float *panel, const attree__rows *k, key_range at, key_range keys, int64_t width)
 {
@@ -103,8 +112,21 @@ static void gather_keys(float *panel, const attree__rows *k, key_range at, key_r
         for (int64_t j = at.from; j < at.to; j++) {
             const bool inside = j >= keys.from && j < keys.to;
             panel[c * PANEL + j - at.from] =
-                inside ? attree__load(k->data, k->type, j * k->token + c * k->width) : 0.0f;
+                inside ? attree__row_number(attree__row(k, j), k->type, k->width, c, scale_of(k, j)) : 0.0f;
         }
+}
+
+/* Whether the same number of key after key is adjacent: there is no need to transpose. */
+ATTREE_INLINE bool adjacent_keys(const attree__rows *k, const int32_t type)
+{
+    return k->token == attree__dtype_bytes(type) && !attree__dtype_has_blocks(type);
+}
+
+/* Number c of keys j ... j + VF_LANES - 1, which are in one piece. */
+ATTREE_INLINE vf load_adjacent_keys(const attree__rows *k, const int32_t type, int64_t j, int64_t c)
+{
+    const vf x = load_unscaled(attree__row(k, j), type, c * k->width);
+    return type == ATTREE_I8 ? vf_mul(vf_load(k->scale + j), x) : x;
 }
 
 /* Which keys to pack: j ... j + PANEL - 1, as far as they are in the range. */
@@ -122,9 +144,9 @@ ATTREE_INLINE void pack_keys_of(float *panel, const int32_t type, const key_job 
     for (int64_t v = 0; v < PANEL; v += VF_LANES) {
         const key_range at = {job->j + v, job->j + v + VF_LANES};
         const bool whole = at.from >= job->keys.from && at.to <= job->keys.to;
-        if (whole && k->token == 1) /* keys are adjacent: no need to transpose */
+        if (whole && adjacent_keys(k, type))
             for (int64_t c = 0; c < job->width; c++)
-                vf_store(panel + v + c * PANEL, load_numbers(k->data, type, at.from + c * k->width));
+                vf_store(panel + v + c * PANEL, load_adjacent_keys(k, type, at.from, c));
         else if (whole && (k->width == 1 || job->width <= 1))
             pack_whole_keys(panel + v, k, type, at.from, job->width);
         else
@@ -137,6 +159,10 @@ static void pack_keys(float *panel, const key_job *job)
     switch (job->k->type) {
     case ATTREE_F16: pack_keys_of(panel, ATTREE_F16, job); break;
     case ATTREE_BF16: pack_keys_of(panel, ATTREE_BF16, job); break;
+    case ATTREE_I8: pack_keys_of(panel, ATTREE_I8, job); break;
+    case ATTREE_Q8_0: pack_keys_of(panel, ATTREE_Q8_0, job); break;
+    case ATTREE_Q4_0: pack_keys_of(panel, ATTREE_Q4_0, job); break;
+    case ATTREE_F8_E4M3: pack_keys_of(panel, ATTREE_F8_E4M3, job); break;
     default: pack_keys_of(panel, ATTREE_F32, job); break;
     }
 }
@@ -153,46 +179,64 @@ ATTREE_INLINE float *packed_value(const packed_values *to, int64_t j, int64_t e)
     return to->data + e / PANEL * to->panel + (j - to->first) * to->key;
 }
 
-/* The values of the keys in the range, number by number, for any strides. */
-static void gather_values(const packed_values *to, const attree__rows *v, key_range keys, int64_t width)
+/* Which values to pack: columns ... of the keys in the range. */
+typedef struct values_job {
+    const attree__rows *v;
+    key_range keys, columns;
+} values_job;
+
+/* Number by number, for any strides. */
+static void gather_values(const packed_values *to, const values_job *job)
 {
-    for (int64_t j = keys.from; j < keys.to; j++)
-        for (int64_t e = 0; e < round_up(width, PANEL); e++)
+    const attree__rows *const v = job->v;
+    const int64_t width = job->columns.to - job->columns.from;
+    for (int64_t j = job->keys.from; j < job->keys.to; j++)
+        for (int64_t e = 0; e < round_up(width, PANEL); e++) {
+            const char *const row = attree__row(v, j);
             packed_value(to, j, e)[e % PANEL] =
-                e < width ? attree__load(v->data, v->type, j * v->token + e * v->width) : 0.0f;
+                e < width ? attree__row_number(row, v->type, v->width, job->columns.from + e, scale_of(v, j)) : 0.0f;
+        }
 }
 
-/* The values of the keys in the range, columns beyond the width zero. */
-ATTREE_INLINE void pack_values_of(const packed_values *to, const attree__rows *v, const int32_t type, key_range keys,
-                                  int64_t width)
+/* Rows with adjacent columns; beyond them come zeros. */
+ATTREE_INLINE void pack_values_of(const packed_values *to, const int32_t type, const values_job *job)
 {
-    prefetcher ahead = make_prefetcher(v, type, keys.from, width);
-    for (int64_t j = keys.from; j < keys.to; j++) {
+    const attree__rows *const v = job->v;
+    const int64_t first = job->columns.from, width = job->columns.to - first;
+    const int64_t line = type == ATTREE_F32 ? 16 : type == ATTREE_F16 || type == ATTREE_BF16 ? 32 : 64; /* columns */
+    for (int64_t j = job->keys.from; j < job->keys.to; j++) {
+        const char *const row = attree__row(v, j);
+        const float *const scale = type == ATTREE_I8 ? v->scale + j : NULL;
+        prefetcher ahead = make_prefetcher(v, type, j, width);
         float *at = packed_value(to, j, 0);
         int64_t e = 0;
         for (; e + PANEL <= width; e += PANEL, at += to->panel) {
-            if (PANEL * (type == ATTREE_F32 ? 4 : 2) >= 64 || e % (2 * PANEL) == 0)
-                prefetch_lines(&ahead, 1);
+            if (e % line == 0)
+                prefetch_lines(&ahead, PANEL > line ? PANEL / line : 1);
             for (int64_t i = 0; i < PANEL; i += VF_LANES)
-                vf_store(at + i, load_numbers(v->data, type, j * v->token + e + i));
+                vf_store(at + i, load_row(row, type, first + e + i, scale));
         }
         for (int64_t i = 0; i < PANEL && e < width; i += VF_LANES) {
             const int64_t left = width - e - i, n = left < 0 ? 0 : at_most(VF_LANES, left);
-            vf_store(at + i, load_first_numbers(v->data, type, j * v->token + e + i, n));
+            vf_store(at + i, load_row_first(row, type, first + e + i, n, scale));
         }
     }
 }
 
-static void pack_values(const packed_values *to, const attree__rows *v, key_range keys, int64_t width)
+static void pack_values(const packed_values *to, const values_job *job)
 {
-    if (v->width != 1 && width > 1) {
-        gather_values(to, v, keys, width);
+    if (job->v->width != 1 && job->columns.to > 1) {
+        gather_values(to, job);
         return;
     }
-    switch (v->type) {
-    case ATTREE_F16: pack_values_of(to, v, ATTREE_F16, keys, width); break;
-    case ATTREE_BF16: pack_values_of(to, v, ATTREE_BF16, keys, width); break;
-    default: pack_values_of(to, v, ATTREE_F32, keys, width); break;
+    switch (job->v->type) {
+    case ATTREE_F16: pack_values_of(to, ATTREE_F16, job); break;
+    case ATTREE_BF16: pack_values_of(to, ATTREE_BF16, job); break;
+    case ATTREE_I8: pack_values_of(to, ATTREE_I8, job); break;
+    case ATTREE_Q8_0: pack_values_of(to, ATTREE_Q8_0, job); break;
+    case ATTREE_Q4_0: pack_values_of(to, ATTREE_Q4_0, job); break;
+    case ATTREE_F8_E4M3: pack_values_of(to, ATTREE_F8_E4M3, job); break;
+    default: pack_values_of(to, ATTREE_F32, job); break;
     }
 }
 
@@ -210,6 +254,12 @@ typedef struct query_group {
     int64_t starts[TILE_ROWS], rows;
 } query_group;
 
+/* n <= VF_LANES adjacent numbers, then zeros. */
+ATTREE_INLINE vf load_query(const void *data, const int32_t type, int64_t index, int64_t n)
+{
+    return n == VF_LANES ? load_numbers(data, type, index) : load_first_numbers(data, type, index, n);
+}
+
 /* Columns c ... c + columns - 1, transposed into packed[c][TILE_ROWS]. A store may spill into the columns after it,
  * which are written later. */
 ATTREE_INLINE void transpose_queries(float *packed, const int32_t type, const query_group *group, int64_t c,
@@ -219,7 +269,7 @@ ATTREE_INLINE void transpose_queries(float *packed, const int32_t type, const qu
     for (int v = 0; v < ROW_VECS; v++) {
         for (int64_t i = 0; i < VF_LANES; i++) {
             const int64_t row = v * VF_LANES + i;
-            x[v][i] = row < group->rows ? load_row(group->data, type, group->starts[row] + c, columns) : vf_zero();
+            x[v][i] = row < group->rows ? load_query(group->data, type, group->starts[row] + c, columns) : vf_zero();
         }
         vf_transpose(x[v]);
     }

@@ -20,7 +20,12 @@ ATTREE_INLINE void score_tile(const int rows, const score_job *job)
     for (int i = 0; i < rows * TILE_VECS; i++)
         acc[i] = vf_zero();
     tile_multiply(acc, rows, TILE_VECS, ATTREE_F32,
-                  (tile_operands){job->q, 1, TILE_ROWS, job->panel, PANEL, job->width, 0});
+                  (tile_operands){.factor = job->q,
+                                  .factor_row = 1,
+                                  .factor_step = TILE_ROWS,
+                                  .row = job->panel,
+                                  .row_bytes = PANEL * sizeof(float),
+                                  .depth = job->width});
     const vf scale = vf_all(job->scale);
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
@@ -116,11 +121,67 @@ ATTREE_INLINE void score_direct_of(int64_t rows, const int32_t type, const score
         }
 }
 
+/* Types that have vector operations to convert them: worth a kernel of their own, without packing. */
+ATTREE_INLINE bool direct_type(int32_t type) { return type != ATTREE_Q4_0 && type != ATTREE_F8_E4M3; }
+
+/* k has a direct type. */
 static void score_direct(int64_t rows, const score_job *job)
 {
     switch (job->k->type) {
     case ATTREE_F16: score_direct_of(rows, ATTREE_F16, job); break;
     case ATTREE_BF16: score_direct_of(rows, ATTREE_BF16, job); break;
+    case ATTREE_I8: score_direct_of(rows, ATTREE_I8, job); break;
+    case ATTREE_Q8_0: score_direct_of(rows, ATTREE_Q8_0, job); break;
     default: score_direct_of(rows, ATTREE_F32, job); break;
+    }
+}
+
+/* ---- Keys in panels ---- */
+
+/* Rows of one group times KEY_SPAN keys, number after number of which is adjacent for each piece: nothing to transpose.
+ * `vecs` vectors of keys at a time. */
+ATTREE_INLINE void score_adjacent(const int rows, const int vecs, const int32_t type, const score_job *job)
+{
+    vf acc[DIRECT_ROWS * 4];
+#pragma GCC unroll 16
+    for (int i = 0; i < rows * vecs; i++)
+        acc[i] = vf_zero();
+    for (int64_t c = 0; c < job->width; c++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vecs; v++) {
+            const int64_t j = job->j + v * VF_LANES;
+            attree__prefetch((uintptr_t)row_ahead(job->k, j) +
+                             (uintptr_t)(c * job->k->width * attree__dtype_bytes(type)));
+            multiply_column(acc + v, rows, vecs, job->q + c * TILE_ROWS, load_adjacent_keys(job->k, type, j, c));
+        }
+    const vf scale = vf_all(job->scale);
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vecs; v++)
+            vf_store(job->scores + r * SCORE_STRIDE + v * VF_LANES, vf_mul(acc[r * vecs + v], scale));
+}
+
+ATTREE_INLINE void score_adjacent_of(int64_t rows, const int32_t type, const score_job *job)
+{
+    const int vecs = rows > 2 ? 2 : 4;
+    score_job part = *job;
+    for (int v = 0; v < 4; v += vecs, part.scores += vecs * VF_LANES, part.j += vecs * VF_LANES)
+        switch (rows) {
+        case 1: score_adjacent(1, 4, type, &part); break;
+        case 2: score_adjacent(2, 4, type, &part); break;
+        case 3: score_adjacent(3, 2, type, &part); break;
+        default: score_adjacent(4, 2, type, &part); break;
+        }
+}
+
+/* k has a direct type without blocks. */
+static void score_panels(int64_t rows, const score_job *job)
+{
+    switch (job->k->type) {
+    case ATTREE_F16: score_adjacent_of(rows, ATTREE_F16, job); break;
+    case ATTREE_BF16: score_adjacent_of(rows, ATTREE_BF16, job); break;
+    case ATTREE_I8: score_adjacent_of(rows, ATTREE_I8, job); break;
+    default: score_adjacent_of(rows, ATTREE_F32, job); break;
     }
 }

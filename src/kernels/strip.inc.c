@@ -82,14 +82,15 @@ static void strip_softmax(strip *s, int64_t span)
         s->groups[r / TILE_ROWS] = group_softmax(s, r, range);
 }
 
-/* Values of some keys: column e of the i-th key, from the first column on, is number i * step + e. */
+/* Values of some keys: those of the i-th are the row i * row_bytes on, from its number `column` on. */
 typedef struct value_source {
     const void *at;
     int32_t type;
-    int64_t step;
-    int64_t ahead; /* bytes from there to the values to ask for in advance */
-    bool streamed; /* they come from memory, not from a buffer in cache */
-    bool fresh;    /* they are the first for u */
+    int64_t row_bytes, column;
+    const float *scale; /* of key j at scale[j], for ATTREE_I8 */
+    int64_t ahead;      /* bytes from there to the values to ask for in advance */
+    bool streamed;      /* they come from memory, not from a buffer in cache */
+    bool fresh;         /* they are the first for u */
 } value_source;
 
 /* The value job of group g for the keys in part, whose values source gives, for columns e, e + 1, ... of u. */
@@ -100,8 +101,10 @@ ATTREE_INLINE value_job group_values(const strip *s, int64_t g, key_range part, 
     const key_range seen = intersection(part, group->seen), dense = intersection(seen, group->dense);
     return (value_job){
         .weights = s->scores + g * TILE_ROWS * SCORE_STRIDE,
-        .values = (const char *)source->at + (seen.from - part.from) * source->step * attree__dtype_bytes(source->type),
-        .step = source->step,
+        .values = (const char *)source->at + (seen.from - part.from) * source->row_bytes,
+        .row_bytes = source->row_bytes,
+        .column = source->column,
+        .scale = source->scale,
         .ahead = source->ahead,
         .seen = seen,
         .fresh = source->fresh,

@@ -14,8 +14,9 @@
 typedef struct tile_operands {
     const float *factor; /* factor(r, d) = factor[r * factor_row + d * factor_step] */
     int64_t factor_row, factor_step;
-    const void *vector; /* vector(d, v) starts with number d * vector_step + v * VF_LANES */
-    int64_t vector_step;
+    const void *row; /* of vectors: vector(d, v) starts with number column + v * VF_LANES of the row d * row_bytes on */
+    int64_t row_bytes, column;
+    const float *scale; /* of the row d at scale[d], for ATTREE_I8 */
     int64_t depth;
     int64_t ahead; /* bytes from what is read to what is asked for in advance, when vectors are streamed */
 } tile_operands;
@@ -28,7 +29,7 @@ ATTREE_INLINE void tile_step(vf *acc, const int rows, const int vecs, const int3
         vf vector[TILE_VECS];
 #pragma GCC unroll 8
         for (int v = 0; v < vecs; v++)
-            vector[v] = load_numbers(t->vector, type, v * VF_LANES);
+            vector[v] = load_row(t->row, type, t->column + v * VF_LANES, t->scale);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
             const vf factor = vf_all(t->factor[r * t->factor_row]);
@@ -44,7 +45,7 @@ ATTREE_INLINE void tile_step(vf *acc, const int rows, const int vecs, const int3
         factor[r] = vf_all(t->factor[r * t->factor_row]);
 #pragma GCC unroll 8
     for (int v = 0; v < vecs; v++) {
-        const vf vector = load_numbers(t->vector, type, v * VF_LANES);
+        const vf vector = load_row(t->row, type, t->column + v * VF_LANES, t->scale);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++)
             acc[r * vecs + v] = vf_fma(factor[r], vector, acc[r * vecs + v]);
@@ -55,7 +56,9 @@ ATTREE_INLINE void tile_step(vf *acc, const int rows, const int vecs, const int3
 ATTREE_INLINE void tile_advance(tile_operands *t, const int32_t type)
 {
     t->factor += t->factor_step;
-    t->vector = (const char *)t->vector + t->vector_step * (type == ATTREE_F32 ? 4 : 2);
+    t->row = (const char *)t->row + t->row_bytes;
+    if (type == ATTREE_I8)
+        t->scale++;
 }
 
 /* Vectors in cache. */
@@ -69,11 +72,12 @@ ATTREE_INLINE void tile_multiply(vf *acc, const int rows, const int vecs, const 
 /* Vectors that stream in from memory: each step asks for those that are `ahead` bytes on. */
 ATTREE_INLINE void tile_multiply_streamed(vf *acc, const int rows, const int vecs, const int32_t type, tile_operands t)
 {
-    const int64_t row_bytes = (int64_t)vecs * VF_LANES * (type == ATTREE_F32 ? 4 : 2);
+    const int64_t step = type == ATTREE_F32 ? 16 : type == ATTREE_F16 || type == ATTREE_BF16 ? 32 : 64; /* a line */
+    const int64_t bytes = type == ATTREE_F32 ? 4 : type == ATTREE_F16 || type == ATTREE_BF16 ? 2 : 1;
     for (int64_t d = 0; d < t.depth; d++, tile_advance(&t, type)) {
 #pragma GCC unroll 8
-        for (int64_t at = 0; at < row_bytes; at += 64)
-            attree__prefetch((uintptr_t)t.vector + (uintptr_t)(at + t.ahead));
+        for (int64_t c = 0; c < vecs * VF_LANES; c += step)
+            attree__prefetch((uintptr_t)t.row + (uintptr_t)((t.column + c) * bytes + t.ahead));
         tile_step(acc, rows, vecs, type, &t);
     }
 }
@@ -88,7 +92,7 @@ ATTREE_INLINE void tile_multiply_visible(vf *acc, const int rows, const int vecs
             const vf factor = vf_all(t.factor[r * t.factor_row]);
 #pragma GCC unroll 8
             for (int v = 0; v < vecs; v++) {
-                const vf vector = load_numbers(t.vector, type, v * VF_LANES);
+                const vf vector = load_row(t.row, type, t.column + v * VF_LANES, t.scale);
                 const vf sum = vf_fma(factor, vector, acc[r * vecs + v]);
                 acc[r * vecs + v] = vf_replace_negative(sum, acc[r * vecs + v], factor);
             }

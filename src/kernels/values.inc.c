@@ -4,9 +4,10 @@
  * weights, are dense.from <= j < dense.to; seen.from <= dense.from <= dense.to <= seen.to. */
 typedef struct value_job {
     const float *weights; /* row r at weights + r * SCORE_STRIDE, indexed by key */
-    const void *values;   /* of key j from number (j - seen.from) * step on: as many columns as the tile takes */
-    int64_t step;
-    int64_t ahead; /* bytes from what is read to what is asked for in advance; 0: nothing */
+    const void *values;   /* of key j: numbers column ... of the row (j - seen.from) * row_bytes on */
+    int64_t row_bytes, column;
+    const float *scale; /* of key j at scale[j], for ATTREE_I8 */
+    int64_t ahead;      /* bytes from what is read to what is asked for in advance; 0: nothing */
     key_range seen, dense;
     bool fresh; /* u starts from zero, whatever it holds */
     float *u;   /* row r at u + r * u_stride */
@@ -15,9 +16,16 @@ typedef struct value_job {
 
 ATTREE_INLINE tile_operands value_operands(const value_job *job, const int32_t type, int64_t from, int64_t to)
 {
-    const int64_t bytes = (type == ATTREE_F32 ? 4 : 2) * (from - job->seen.from) * job->step;
     return (tile_operands){
-        job->weights + from, SCORE_STRIDE, 1, (const char *)job->values + bytes, job->step, to - from, job->ahead,
+        .factor = job->weights + from,
+        .factor_row = SCORE_STRIDE,
+        .factor_step = 1,
+        .row = (const char *)job->values + (from - job->seen.from) * job->row_bytes,
+        .row_bytes = job->row_bytes,
+        .column = job->column,
+        .scale = type == ATTREE_I8 ? job->scale + from : NULL,
+        .depth = to - from,
+        .ahead = job->ahead,
     };
 }
 
@@ -113,12 +121,14 @@ ATTREE_INLINE int64_t value_span_rows(int64_t rows, const int32_t type, int64_t 
     }
 }
 
-/* rows <= CONVERT_ROWS. */
+/* rows <= CONVERT_ROWS, of a direct type. */
 static int64_t value_span(int64_t rows, int64_t columns, int32_t type, const value_job *job)
 {
     switch (type) {
     case ATTREE_F16: return value_span_rows(rows, ATTREE_F16, columns, job);
     case ATTREE_BF16: return value_span_rows(rows, ATTREE_BF16, columns, job);
+    case ATTREE_I8: return value_span_rows(rows, ATTREE_I8, columns, job);
+    case ATTREE_Q8_0: return value_span_rows(rows, ATTREE_Q8_0, columns, job);
     default: return value_span_rows(rows, ATTREE_F32, columns, job);
     }
 }

@@ -8,6 +8,7 @@
 
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "../compiler.h"
 
@@ -31,6 +32,19 @@ ATTREE_INLINE vf vf_load_bf16(const uint16_t *p)
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
+
+/* int8 as numbers; reads VF_LANES bytes. The binary16 at p in every lane. */
+ATTREE_INLINE vf vf_load_i8(const void *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+ATTREE_INLINE vf vf_all_f16(const void *p)
+{
+    uint16_t bits;
+    memcpy(&bits, p, sizeof bits);
+    return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
+}
+
 ATTREE_INLINE void vf_store_f16(uint16_t *p, vf x)
 {
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

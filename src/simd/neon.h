@@ -8,6 +8,7 @@
 
 #include <arm_neon.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "../compiler.h"
 
@@ -25,6 +26,21 @@ ATTREE_INLINE void vf_store(float *p, vf x) { vst1q_f32(p, x); }
 
 ATTREE_INLINE vf vf_load_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 ATTREE_INLINE vf vf_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
+
+/* int8 as numbers; reads VF_LANES bytes. The binary16 at p in every lane. */
+ATTREE_INLINE vf vf_load_i8(const void *p)
+{
+    int32_t bytes;
+    memcpy(&bytes, p, sizeof bytes);
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(bytes))))));
+}
+ATTREE_INLINE vf vf_all_f16(const void *p)
+{
+    uint16_t bits;
+    memcpy(&bits, p, sizeof bits);
+    return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(bits)));
+}
+
 ATTREE_INLINE void vf_store_f16(uint16_t *p, vf x) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x))); }
 ATTREE_INLINE void vf_store_bf16(uint16_t *p, vf x)
 {

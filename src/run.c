@@ -1,9 +1,11 @@
-/* Running a plan on OpenMP threads. The only file with OpenMP. */
+/* Running a plan on OpenMP threads. The only file with OpenMP; compiled without it, attree_run uses the calling thread
+ * alone. */
 #include "run.h"
 
-#include <omp.h>
-
 #include "plan.h"
+
+#ifdef _OPENMP
+#include <omp.h>
 
 int32_t attree__default_threads(void)
 {
@@ -23,6 +25,17 @@ static void work(const attree_plan *plan, const attree_args *args)
         }
     }
 }
+
+#else
+int32_t attree__default_threads(void) { return 1; }
+
+/* For the workers that the plan has room for. */
+static void work(const attree_plan *plan, const attree_args *args)
+{
+    for (int32_t phase = 0; phase < attree_plan_phases(plan); phase++)
+        (void)attree_run_worker(plan, args, phase, 0, 1);
+}
+#endif
 
 attree_status attree_run(const attree_plan *plan, const attree_args *args)
 {

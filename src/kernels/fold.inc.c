@@ -54,22 +54,27 @@ static void span_scores(const strip *s, float *panel, int64_t j)
     }
 }
 
+/* Columns columns.from ... columns.to - 1 of a run of keys of group g. */
+static void run_columns(const strip *s, int64_t g, const value_run *run, key_range columns, value_source source)
+{
+    const int64_t rows = s->groups[g].rows;
+    for (int64_t e = columns.from; e < columns.to;) {
+        const value_job job = run_values(s, g, run, &source, e);
+        const int64_t done = rows <= (source.streamed ? CONVERT_ROWS : WIDE_ROWS)
+                                 ? value_span(rows, columns.to - e, source.type, &job)
+                                 : value_group(rows, columns.to - e, &job);
+        source.column += done;
+        e += done;
+    }
+}
+
 /* Columns columns.from ... columns.to - 1 of the keys in part, whose values source gives. */
 static void span_values(const strip *s, key_range part, key_range columns, value_source source)
 {
-    for (int64_t g = 0; g * TILE_ROWS < s->rows; g++) {
-        const key_range seen = intersection(part, s->groups[g].seen);
-        const int64_t rows = s->groups[g].rows;
-        value_source from = source;
-        for (int64_t e = columns.from; e < columns.to && seen.from < seen.to;) {
-            const value_job job = group_values(s, g, part, &from, e);
-            const int64_t done = rows <= (source.streamed ? CONVERT_ROWS : WIDE_ROWS)
-                                     ? value_span(rows, columns.to - e, source.type, &job)
-                                     : value_group(rows, columns.to - e, &job);
-            from.column += done;
-            e += done;
-        }
-    }
+    value_run run;
+    for (int64_t g = 0; g * TILE_ROWS < s->rows; g++)
+        for (int64_t j = part.from; next_run(&s->groups[g], part, j, &run); j = run.seen.to)
+            run_columns(s, g, &run, columns, source);
 }
 
 /* Adds the values of a chunk of keys to u of each row of the strip. What fills units and needs no conversion before is
@@ -85,6 +90,7 @@ static void chunk_values(const strip *s, float *packed, key_range part)
     if (whole > 0) {
         const char *const at = attree__row(&f->v, part.from);
         const value_source source = {.at = at,
+                                     .first = part.from,
                                      .type = f->v.type,
                                      .row_bytes = f->v.token,
                                      .scale = f->v.scale,
@@ -98,7 +104,8 @@ static void chunk_values(const strip *s, float *packed, key_range part)
     const packed_values to = {packed, part.from, PANEL, step};
     pack_values(&to, &(values_job){&f->v, part, {whole, width}});
     span_values(s, part, (key_range){whole, f->out.u_stride},
-                (value_source){.at = packed, .type = ATTREE_F32, .row_bytes = step * (int64_t)sizeof(float)});
+                (value_source){
+                    .at = packed, .first = part.from, .type = ATTREE_F32, .row_bytes = step * (int64_t)sizeof(float)});
 }
 
 static void fold_few_rows(const attree__fold *f)
@@ -121,16 +128,29 @@ static void fold_few_rows(const attree__fold *f)
 
 /* ---- Many rows ---- */
 
-/* Columns e ... of all keys that the strip sees. */
+/* Columns e ... of all keys that the strip sees. values: the panel, from key s->seen.from on. */
 static void panel_values(const strip *s, const float *values, int64_t e)
 {
-    const value_source source = {
-        .at = values, .type = ATTREE_F32, .row_bytes = PANEL * (int64_t)sizeof(float), .fresh = true};
-    for (int64_t g = 0; g * TILE_ROWS < s->rows; g++)
-        if (s->groups[g].seen.from < s->groups[g].seen.to) {
-            const value_job job = group_values(s, g, s->seen, &source, e);
+    value_run run;
+    for (int64_t g = 0; g * TILE_ROWS < s->rows; g++) {
+        value_source source = {.at = values,
+                               .first = s->seen.from,
+                               .type = ATTREE_F32,
+                               .row_bytes = PANEL * (int64_t)sizeof(float),
+                               .fresh = true};
+        for (int64_t j = s->seen.from; next_run(&s->groups[g], s->seen, j, &run); j = run.seen.to) {
+            const value_job job = run_values(s, g, &run, &source, e);
             value_group(s->groups[g].rows, s->fold->out.u_stride - e, &job);
+            source.fresh = false;
         }
+    }
+}
+
+/* Whether no row of the group sees any key. */
+static bool sees_nothing(const strip *s, int64_t g)
+{
+    value_run run;
+    return !next_run(&s->groups[g], s->seen, 0, &run);
 }
 
 static void fold_strip(strip *s, const float *keys, const packed_values *values)
@@ -141,7 +161,7 @@ static void fold_strip(strip *s, const float *keys, const packed_values *values)
     strip_terms(s);
     strip_softmax(s, PANEL);
     for (int64_t g = 0; g * TILE_ROWS < s->rows; g++)
-        if (s->groups[g].seen.from >= s->groups[g].seen.to)
+        if (sees_nothing(s, g))
             clear_values(f, s->groups[g].row, s->groups[g].rows);
     for (int64_t e = 0; e < f->v_width; e += PANEL)
         panel_values(s, packed_value(values, s->seen.from, e), e);

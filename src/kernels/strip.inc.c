@@ -9,6 +9,8 @@
 typedef struct row_group {
     int64_t row, rows;
     key_range seen, dense;
+    bool pierced;         /* some key that a row sees has a score of -inf: then dense is not used, but */
+    uint32_t mixed, none; /* bit n for keys 16 n ... 16 n + 15: some are hidden from some row, all from all rows */
 } row_group;
 
 /* A strip of rows, in groups. */
@@ -56,6 +58,25 @@ ATTREE_INLINE score_job group_scores(const strip *s, int64_t r, const float *pan
     };
 }
 
+/* Finds out from the weights which units of 16 keys are hidden, in part or as a whole. */
+static void find_hidden(const strip *s, int64_t r, row_group *group)
+{
+    const key_range units = {group->seen.from / ATTREE__LANES, (group->seen.to - 1) / ATTREE__LANES};
+    for (int64_t n = units.from; n <= units.to; n++) {
+        uint32_t some = 0, all = UINT32_MAX;
+        for (int64_t i = r; i < r + group->rows; i++) {
+            const float *const weights = s->scores + i * SCORE_STRIDE + n * ATTREE__LANES;
+            for (int64_t lane = 0; lane < ATTREE__LANES; lane++) {
+                const uint32_t bits = attree__bits_of(weights[lane]);
+                some |= bits;
+                all &= bits;
+            }
+        }
+        group->mixed |= (some >> 31) << n;
+        group->none |= (all >> 31) << n;
+    }
+}
+
 /* Softmax of the rows of one group: m, l and weights; and what the group sees. */
 static row_group group_softmax(const strip *s, int64_t r, key_range range)
 {
@@ -66,9 +87,11 @@ static row_group group_softmax(const strip *s, int64_t r, key_range range)
     for (int64_t i = 0; i < group.rows; i++) {
         const int64_t row = group.row + i;
         const softmax_row job = {s->scores + (r + i) * SCORE_STRIDE, range, {f->first[row], f->end[row]}};
-        const bool pierced = softmax(&job, f->out.m + row, f->out.l + row);
-        group.dense = intersection(group.dense, (key_range){f->first[row], pierced ? 0 : f->end[row]});
+        group.pierced |= softmax(&job, f->out.m + row, f->out.l + row);
+        group.dense = intersection(group.dense, (key_range){f->first[row], f->end[row]});
     }
+    if (group.pierced && group.seen.from < group.seen.to)
+        find_hidden(s, r, &group);
     if (group.dense.from >= group.dense.to)
         group.dense = (key_range){group.seen.to, group.seen.to};
     return group;
@@ -82,9 +105,10 @@ static void strip_softmax(strip *s, int64_t span)
         s->groups[r / TILE_ROWS] = group_softmax(s, r, range);
 }
 
-/* Values of some keys: those of the i-th are the row i * row_bytes on, from its number `column` on. */
+/* Values of some keys: those of key j are the row (j - first) * row_bytes on, from its number `column` on. */
 typedef struct value_source {
     const void *at;
+    int64_t first;
     int32_t type;
     int64_t row_bytes, column;
     const float *scale; /* of key j at scale[j], for ATTREE_I8 */
@@ -93,22 +117,56 @@ typedef struct value_source {
     bool fresh;         /* they are the first for u */
 } value_source;
 
-/* The value job of group g for the keys in part, whose values source gives, for columns e, e + 1, ... of u. */
-ATTREE_INLINE value_job group_values(const strip *s, int64_t g, key_range part, const value_source *source, int64_t e)
+/* Keys whose values are folded at once: with hidden ones among them only outside dense. */
+typedef struct value_run {
+    key_range seen, dense;
+} value_run;
+
+/* The run of units of a pierced group that starts at or after seen.from: all mixed, or all dense. */
+static bool next_pierced_run(const row_group *group, key_range seen, value_run *run)
+{
+    int64_t n = seen.from / ATTREE__LANES;
+    while (n * ATTREE__LANES < seen.to && (group->none >> n & 1u))
+        n++;
+    const bool mixed = group->mixed >> n & 1u;
+    int64_t end = n + 1;
+    while (end * ATTREE__LANES < seen.to && !(group->none >> end & 1u) && (group->mixed >> end & 1u) == mixed)
+        end++;
+    run->seen = intersection(seen, (key_range){n * ATTREE__LANES, end * ATTREE__LANES});
+    run->dense = mixed ? (key_range){run->seen.to, run->seen.to} : run->seen;
+    return run->seen.from < run->seen.to;
+}
+
+/* The next run of keys of the group in part, from key `from` on; false: there are no more. */
+static bool next_run(const row_group *group, key_range part, int64_t from, value_run *run)
+{
+    key_range seen = intersection(part, group->seen);
+    seen.from = from > seen.from ? from : seen.from;
+    if (seen.from >= seen.to)
+        return false;
+    if (group->pierced)
+        return next_pierced_run(group, seen, run);
+    const key_range dense = intersection(seen, group->dense);
+    *run = (value_run){seen, dense.from < dense.to ? dense : (key_range){seen.to, seen.to}};
+    return true;
+}
+
+/* The value job of group g for a run of the keys in part, whose values source gives, for columns e, e + 1, ... of u. */
+ATTREE_INLINE value_job run_values(const strip *s, int64_t g, const value_run *run, const value_source *source,
+                                   int64_t e)
 {
     const attree__fold *f = s->fold;
     const row_group *group = &s->groups[g];
-    const key_range seen = intersection(part, group->seen), dense = intersection(seen, group->dense);
     return (value_job){
         .weights = s->scores + g * TILE_ROWS * SCORE_STRIDE,
-        .values = (const char *)source->at + (seen.from - part.from) * source->row_bytes,
+        .values = (const char *)source->at + (run->seen.from - source->first) * source->row_bytes,
         .row_bytes = source->row_bytes,
         .column = source->column,
         .scale = source->scale,
         .ahead = source->ahead,
-        .seen = seen,
+        .seen = run->seen,
+        .dense = run->dense,
         .fresh = source->fresh,
-        .dense = dense.from < dense.to ? dense : (key_range){seen.to, seen.to},
         .u = f->out.u + group->row * f->out.u_stride + e,
         .u_stride = f->out.u_stride,
     };

@@ -8,10 +8,10 @@
 #include "case_runner.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <string>
 #include <vector>
 
+#include "require.h"
 #include "timing.h"
 
 namespace bench {
@@ -20,11 +20,6 @@ namespace {
 
 constexpr double segment_seconds = 0.050;
 constexpr std::size_t unfused_samples = 5;
-
-double take_sample(Roofline &roofline, Limit limit, int threads)
-{
-    return limit == Limit::read ? roofline.sample_read(threads) : roofline.sample_fma(threads);
-}
 
 /* One call of a benchmark function; the library makes several, with more and more iterations. */
 class Measurement {
@@ -44,7 +39,7 @@ class Measurement {
     double vs_unfused() const { return median(vs_unfused_); }
 
   private:
-    double sample(Limit limit) { return take_sample(roofline_, limit, workload_.desc().threads); }
+    double sample(Limit limit) { return roofline_.sample(limit, workload_.desc().threads); }
     attree_status warm_up();
     attree_status run_segment(std::int64_t runs);
 
@@ -114,14 +109,6 @@ double Measurement::fraction(Limit limit, double units_per_run) const
     return median(fractions);
 }
 
-/* "1.2e-07" */
-std::string short_number(double value)
-{
-    char text[32];
-    (void)std::snprintf(text, sizeof text, "%.2g", value);
-    return text;
-}
-
 } // namespace
 
 bool run_case(benchmark::State &state, Workload &workload, Unfused *unfused, Roofline &roofline,
@@ -159,10 +146,10 @@ bool run_case(benchmark::State &state, Workload &workload, Unfused *unfused, Roo
 void run_limit(benchmark::State &state, Roofline &roofline, Limit limit, int threads)
 {
     std::vector<double> samples;
-    (void)take_sample(roofline, limit, threads); // the first takes longer
+    (void)roofline.sample(limit, threads); // the first takes longer
     for (auto unused : state) {
         (void)unused;
-        samples.push_back(take_sample(roofline, limit, threads));
+        samples.push_back(roofline.sample(limit, threads));
     }
     state.counters[limit == Limit::read ? "GBs" : "GFLOPs"] = median(samples) * 1e-9;
 }

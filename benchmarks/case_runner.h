@@ -12,8 +12,6 @@
 
 namespace bench {
 
-enum class Limit { read, fma };
-
 /* Times a workload. Each iteration is one run; counters: GFLOPs of visible pairs; GBs of K and V read once; of_peak and
  * of_bandwidth, the fractions of Roofline's samples on the same number of threads; max_error; unless unfused is NULL,
  * vs_unfused, the baseline's time over the workload's, and memory_mb and unfused_mb, workspace and scores in 10^6

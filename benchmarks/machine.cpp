@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <new>
 #include <set>
@@ -79,6 +80,12 @@ std::int64_t last_level_cache_bytes()
             total += cache.bytes;
     }
     return std::max(total, std::int64_t{32} << 20);
+}
+
+std::int64_t copies_beyond_caches(double bytes)
+{
+    const double wanted = 4.0 * static_cast<double>(last_level_cache_bytes());
+    return std::max<std::int64_t>(1, std::llround(std::ceil(wanted / bytes)));
 }
 
 std::int64_t memory_bytes() { return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); }

@@ -19,6 +19,10 @@ std::vector<int> thread_counts();
 /* Bytes of all last-level caches together; at least 32 MiB, which is also the answer where the system does not tell. */
 std::int64_t last_level_cache_bytes();
 
+/* Copies of so many bytes, at least one, that exceed the last-level caches four times: nothing of a copy is left when
+ * its turn comes again, even in caches that do not replace the oldest first. */
+std::int64_t copies_beyond_caches(double bytes);
+
 /* Bytes of memory in the machine. */
 std::int64_t memory_bytes();
 

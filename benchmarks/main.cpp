@@ -1,6 +1,7 @@
 /* attree_bench: registers what the command line asks for with Google Benchmark, and runs it. */
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <functional>
@@ -18,6 +19,8 @@
 #include "presets.h"
 #include "report.h"
 #include "roofline.h"
+#include "serving_case.h"
+#include "serving_runner.h"
 #include "unfused.h"
 #include "workload.h"
 
@@ -56,6 +59,18 @@ class Session {
         });
     }
 
+    void run(benchmark::State &state, const Shape &serving)
+    {
+        guard(state, [&] {
+            if (const std::string name = shape_name(serving); name != name_) {
+                clear();
+                serving_ = std::make_unique<ServingCase>(serving);
+                name_ = name;
+            }
+            return run_serving(state, *serving_, roofline(), tolerance_);
+        });
+    }
+
     void run_limit_alone(benchmark::State &state, Limit limit, int threads)
     {
         guard(state, [&] {
@@ -76,12 +91,18 @@ class Session {
         }
     }
 
-    /* When it throws, the next case is prepared anew, whatever its name. */
-    void prepare(const std::string &name, const MakeWorkload &make, Compare compare)
+    /* When what follows throws, the next case is prepared anew, whatever its name. */
+    void clear()
     {
         name_.clear();
         unfused_.reset();
         workload_.reset();
+        serving_.reset();
+    }
+
+    void prepare(const std::string &name, const MakeWorkload &make, Compare compare)
+    {
+        clear();
         workload_ = make();
         if (blas_ && compare == Compare::unfused)
             unfused_ = Unfused::make(*blas_, *workload_);
@@ -102,6 +123,7 @@ class Session {
     std::string name_;
     std::unique_ptr<Workload> workload_;
     std::unique_ptr<Unfused> unfused_; // refers to the two above
+    std::unique_ptr<ServingCase> serving_;
     bool failed_ = false;
 };
 
@@ -120,8 +142,11 @@ void add_case(Session &session, const std::string &name, const MakeWorkload &mak
 
 void add_shape(Session &session, const Shape &shape)
 {
-    add_case(
-        session, shape_name(shape), [shape] { return std::make_unique<Workload>(shape); }, Compare::unfused);
+    if (is_serving(shape))
+        add(shape_name(shape), [&session, shape](benchmark::State &state) { session.run(state, shape); });
+    else
+        add_case(
+            session, shape_name(shape), [shape] { return std::make_unique<Workload>(shape); }, Compare::unfused);
 }
 
 void add_file(Session &session, const std::string &path)
@@ -144,17 +169,32 @@ void add_limits(Session &session)
                 });
 }
 
+std::vector<Shape> shapes_of(const Options &options)
+{
+    if (!options.shapes.empty() || !options.cases.empty())
+        return options.shapes;
+    if (options.serving)
+        return options.short_set ? short_serving_shapes() : serving_shapes();
+    return options.short_set ? short_shapes() : default_shapes();
+}
+
 void add_all(Session &session, const Options &options)
 {
-    for (const Shape &shape : options.shapes)
+    if (options.shapes.empty() && options.cases.empty())
+        add_limits(session);
+    for (const Shape &shape : shapes_of(options))
         add_shape(session, shape);
     for (const std::string &path : options.cases)
         add_file(session, path);
-    if (!options.shapes.empty() || !options.cases.empty())
-        return;
-    add_limits(session);
-    for (const Shape &shape : options.short_set ? short_shapes() : default_shapes())
-        add_shape(session, shape);
+}
+
+/* What the table has columns for. */
+Columns columns_of(const Options &options)
+{
+    const std::vector<Shape> shapes = shapes_of(options);
+    const bool serving = std::any_of(shapes.begin(), shapes.end(), is_serving);
+    const bool others = !options.cases.empty() || !std::all_of(shapes.begin(), shapes.end(), is_serving);
+    return serving ? others ? Columns::all : Columns::serving : Columns::unfused;
 }
 
 /* Gives Google Benchmark its options; it keeps pointers into them. Returns false when one means nothing to it. */
@@ -190,7 +230,7 @@ bool wants_json_file(const Options &options)
 /* Runs what was registered; returns whether there was anything. */
 bool run_all(const Options &options, const Session &session)
 {
-    TableReporter table(session.isa(), session.baseline());
+    TableReporter table(session.isa(), session.baseline(), columns_of(options));
     benchmark::BenchmarkReporter *const chosen = benchmark::CreateDefaultDisplayReporter();
     PlainNameReporter plain(*chosen);
     benchmark::JSONReporter json;

@@ -9,17 +9,22 @@ namespace bench {
 const char help_text[] =
     R"(attree_bench: speed and accuracy of attree, as fractions of what this machine can do
 
-attree_bench [--short | --shape NAME ... --case FILE ...] [--tolerance X] [--no-unfused]
+attree_bench [[--serving] [--short] | --shape NAME ... --case FILE ...] [--tolerance X] [--no-unfused]
              [Google Benchmark's options]
 
   (none)         cases of real models on 1, 2, 4, ... threads, and the machine's limits
   --short        a few of them, in well under a minute
+  --serving      caches as servers keep them instead: in pages, in panels, quantised, ragged batches
   --shape NAME   just this case; may be repeated. NAME is
-                 <decode|prefill>/<K,V type>/H<h>/G<g>/D<d>/Q<q>/K<k>/<full|causal>/T<threads>[/hot]
+                 <decode|prefill>/<K,V type>/H<h>/G<g>/D<d>/Q<q>/K<k>/<full|causal>/T<threads>[layout]
+                 ragged/<K,V type>/H<h>/G<g>/D<d>/<mix>/T<threads>[layout]
                  H query heads, G key/value heads, D width, Q queries, K keys; types: f32, f16,
-                 bf16 (Q and O are f32). For example
+                 bf16, i8, q8_0, q4_0, f8 (Q and O are f32). For example
                  decode/f16/H32/G8/D128/Q1/K8192/full/T2
-                 Decode goes through copies of K and V that exceed the caches; with /hot it stays on one.
+                 Decode and ragged go through copies of K and V that exceed the caches.
+                 mix: <count>x<keys> or <count>x<queries>q<keys>, joined by +; causal. For example
+                 ragged/q8_0/H8/G8/D128/1x100000+30x100/T2/page16
+                 layout: [/page<tokens>][/panels][/hot]; hot stays on one copy
   --case FILE    the tensors of an .attncase file, on 1, 2, 4, ... threads; may be repeated
   --tolerance X  the largest absolute error that is in order. By default 2e-6, or 2e-3 for files in f16, times
                  the largest output if that is more than 1
@@ -31,6 +36,11 @@ Counters: GFLOPs of the pairs of query and key that are visible, GBs of K and V 
 max_error (absolute: against double precision on some rows, or against a file's expected output). Of shapes, when
 libopenblas.so.0 is found and scores fit 2 GiB: vs_unfused (the time that OpenBLAS takes over the time of attree, measured
 in turn on the same number of threads), memory_mb (attree's workspace) and unfused_mb (the scores), in 10^6 bytes.
+Of caches in pages or panels, quantised or ragged instead, all measured in turn: vs_dense and vs_f16 (the time of the
+same case in neither pages nor panels, or with f16, over its own: more than 1 is faster), error_vs_f32 (absolute, against
+attention over the f32 numbers that the cache was made of). Of ragged ones on several threads: balance_raw (threads *
+time over the time on one thread; 1 is perfect), balance (1 is as good as the machine's bandwidth or FMA peak, whichever
+is nearer, scales from one thread), scaling_read and scaling_fma (how these scale).
 The exit status is not 0 when anything fails or an error is too large.
 ATTREE_ISA=scalar|avx2|avx512|neon caps the instruction set of attree and of the peak, but not of OpenBLAS.
 
@@ -80,6 +90,8 @@ Options parse_options(int argc, char **argv)
             options.tolerance = parse_tolerance(value);
         else if (argument == "--short")
             options.short_set = true;
+        else if (argument == "--serving")
+            options.serving = true;
         else if (argument == "--no-unfused")
             options.unfused = false;
         else if (argument == "--help" || argument == "-h")
@@ -87,8 +99,8 @@ Options parse_options(int argc, char **argv)
         else
             options.rest.push_back(argument);
     }
-    if (options.short_set && !(options.shapes.empty() && options.cases.empty()))
-        throw std::invalid_argument("--short is a set of its own; leave out --shape and --case");
+    if ((options.short_set || options.serving) && !(options.shapes.empty() && options.cases.empty()))
+        throw std::invalid_argument("--short and --serving are sets of their own; leave out --shape and --case");
     return options;
 }
 

@@ -17,6 +17,12 @@ constexpr Heads llama_3_8b = {32, 8, 128};
 constexpr Heads qwen_2_5_05b = {14, 2, 64};
 constexpr Heads gpt_2 = {12, 12, 64};
 constexpr Heads whisper_base = {8, 8, 64};
+constexpr Heads llama_2_quarter = {8, 8, 128}; // a query head for each key/value head
+constexpr Heads small = {4, 2, 64};
+
+constexpr attree_dtype quantised[] = {ATTREE_I8, ATTREE_Q8_0, ATTREE_Q4_0, ATTREE_F8_E4M3};
+constexpr std::int64_t page_sizes[] = {1, 16, 256};
+
 constexpr std::int64_t whisper_frames = 1500; // its encoder sees 30 s of sound at once, without a mask
 
 Shape decode(attree_dtype type, Heads heads, std::int64_t keys)
@@ -27,6 +33,31 @@ Shape decode(attree_dtype type, Heads heads, std::int64_t keys)
 Shape prefill(attree_dtype type, Heads heads, std::int64_t tokens, bool causal)
 {
     return {Phase::prefill, type, heads.q_heads, heads.kv_heads, heads.width, tokens, tokens, causal, 1, false};
+}
+
+Shape ragged(attree_dtype type, Heads heads, const std::vector<Alike> &mix)
+{
+    Shape shape{Phase::ragged, type, heads.q_heads, heads.kv_heads, heads.width, 1, 1, true, 1, false};
+    shape.mix = mix;
+    return shape;
+}
+
+Shape paged(Shape shape, std::int64_t page)
+{
+    shape.page = page;
+    return shape;
+}
+
+Shape panelled(Shape shape)
+{
+    shape.panels = true;
+    return shape;
+}
+
+Shape hot(Shape shape)
+{
+    shape.hot = true;
+    return shape;
 }
 
 std::vector<Shape> on_threads(const std::vector<Shape> &shapes, const std::vector<int> &counts)
@@ -66,6 +97,44 @@ std::vector<Shape> short_shapes()
                        decode(ATTREE_F32, qwen_2_5_05b, 8192), prefill(ATTREE_F32, llama_3_8b, 512, true),
                        prefill(ATTREE_F32, whisper_base, whisper_frames, false)},
                       std::vector<int>(counts.begin(), counts.end()));
+}
+
+std::vector<Shape> serving_shapes()
+{
+    const std::vector<Alike> uneven = {{1, 1, 100000}, {30, 1, 100}};
+    const std::vector<Alike> continuous = {{16, 1, 2048}, {2, 256, 2048}, {1, 512, 512}};
+    std::vector<Shape> shapes;
+    for (const attree_dtype type : {ATTREE_F32, ATTREE_F16}) {
+        for (const std::int64_t page : page_sizes)
+            shapes.push_back(paged(decode(type, llama_3_8b, 8192), page));
+        shapes.push_back(panelled(decode(type, llama_3_8b, 8192)));
+        shapes.push_back(panelled(paged(decode(type, llama_3_8b, 8192), 16)));
+        shapes.push_back(panelled(prefill(type, llama_3_8b, 512, true)));
+    }
+    for (const attree_dtype type : quantised)
+        shapes.push_back(decode(type, llama_2_quarter, 65536));
+    shapes.push_back(paged(decode(ATTREE_Q8_0, llama_3_8b, 8192), 16));
+    shapes.push_back(ragged(ATTREE_F16, llama_2_quarter, uneven));
+    shapes.push_back(paged(ragged(ATTREE_F16, llama_2_quarter, uneven), 16));
+    shapes.push_back(ragged(ATTREE_F16, llama_3_8b, continuous));
+    shapes.push_back(paged(ragged(ATTREE_Q8_0, llama_3_8b, continuous), 16));
+    return on_threads(shapes, thread_counts());
+}
+
+std::vector<Shape> short_serving_shapes()
+{
+    const std::vector<Alike> uneven = {{1, 1, 3000}, {30, 1, 100}};
+    const std::vector<Alike> continuous = {{5, 1, 700}, {2, 40, 300}, {1, 50, 50}};
+    std::vector<Shape> shapes;
+    for (const attree_dtype type : quantised)
+        shapes.push_back(hot(decode(type, small, 2000)));
+    for (const std::int64_t page : page_sizes)
+        shapes.push_back(hot(paged(decode(ATTREE_F16, small, 2000), page)));
+    shapes.push_back(hot(panelled(paged(decode(ATTREE_I8, small, 2000), 16))));
+    shapes.push_back(panelled(prefill(ATTREE_BF16, small, 100, true)));
+    shapes.push_back(ragged(ATTREE_F32, small, uneven));
+    shapes.push_back(hot(paged(ragged(ATTREE_Q8_0, small, continuous), 16)));
+    return on_threads(shapes, {2});
 }
 
 } // namespace bench

@@ -22,15 +22,33 @@ struct Column {
     const char *counter, *title;
     double factor;
     const char *format;
+    Columns set; // all: a counter that all cases have
 };
 
 /* Each is column_width wide. */
 constexpr int column_width = 10;
 constexpr Column columns[] = {
-    {"GFLOPs", "GFLOP/s", 1.0, "%10.1f"},        {"GBs", "GB/s", 1.0, "%10.2f"},
-    {"of_peak", "of peak", 100.0, "%9.1f%%"},    {"of_bandwidth", "of bandw.", 100.0, "%9.1f%%"},
-    {"vs_unfused", "vs unfused", 1.0, "%9.2fx"}, {"max_error", "max error", 1.0, "%10.1e"},
+    {"GFLOPs", "GFLOP/s", 1.0, "%10.1f", Columns::all},
+    {"GBs", "GB/s", 1.0, "%10.2f", Columns::all},
+    {"of_peak", "of peak", 100.0, "%9.1f%%", Columns::all},
+    {"of_bandwidth", "of bandw.", 100.0, "%9.1f%%", Columns::all},
+    {"vs_unfused", "vs unfused", 1.0, "%9.2fx", Columns::unfused},
+    {"vs_dense", "vs dense", 1.0, "%9.2fx", Columns::serving},
+    {"vs_f16", "vs f16", 1.0, "%9.2fx", Columns::serving},
+    {"balance_raw", "bal. raw", 1.0, "%10.2f", Columns::serving},
+    {"balance", "balance", 1.0, "%10.2f", Columns::serving},
+    {"error_vs_f32", "err vs f32", 1.0, "%10.1e", Columns::serving},
+    {"max_error", "max error", 1.0, "%10.1e", Columns::all},
 };
+
+std::vector<Column> columns_for(Columns set)
+{
+    std::vector<Column> chosen;
+    for (const Column &column : columns)
+        if (column.set == Columns::all || set == Columns::all || column.set == set)
+            chosen.push_back(column);
+    return chosen;
+}
 
 Run with_plain_name(Run run)
 {
@@ -86,9 +104,10 @@ bool TableReporter::ReportContext(const Context &context)
         out << "; load average: " << format("%.2f", context.cpu_info.load_avg[0]);
     out << "\nunfused baseline: " << baseline_ << "\n\n";
     out << pad_right("case", name_width_) << pad_left("time", column_width + 1);
-    for (const Column &column : columns)
+    const std::vector<Column> chosen = columns_for(columns_);
+    for (const Column &column : chosen)
         out << ' ' << pad_left(column.title, column_width);
-    out << '\n' << std::string(name_width_ + (column_width + 1) * (1 + std::size(columns)), '-') << '\n';
+    out << '\n' << std::string(name_width_ + (column_width + 1) * (1 + chosen.size()), '-') << '\n';
     return true;
 }
 
@@ -101,7 +120,7 @@ void TableReporter::print_run(const Run &run)
         return;
     }
     out << pad_left(format_time(run), column_width);
-    for (const Column &column : columns) {
+    for (const Column &column : columns_for(columns_)) {
         const auto found = run.counters.find(column.counter);
         std::string cell;
         if (found != run.counters.end())

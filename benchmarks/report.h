@@ -12,11 +12,17 @@ namespace bench {
 /* What Google Benchmark appends to the name of a benchmark with MeasureProcessCPUTime and UseRealTime. */
 extern const char name_suffix[];
 
+/* Which counters have a column, beside those that all cases have. */
+enum class Columns { unfused, serving, all };
+
 /* A few words about the machine, then one line for each result. Missing counters are left blank. */
 class TableReporter : public benchmark::BenchmarkReporter {
   public:
     /* With the instruction set that attree uses, and what the unfused baseline runs on. */
-    TableReporter(const std::string &isa, const std::string &baseline) : isa_(isa), baseline_(baseline) {}
+    TableReporter(const std::string &isa, const std::string &baseline, Columns columns)
+        : isa_(isa), baseline_(baseline), columns_(columns)
+    {
+    }
 
     bool ReportContext(const Context &context) override;
     void ReportRuns(const std::vector<Run> &runs) override;
@@ -25,6 +31,7 @@ class TableReporter : public benchmark::BenchmarkReporter {
     void print_run(const Run &run);
 
     std::string isa_, baseline_;
+    Columns columns_;
     std::size_t name_width_ = 0;
 };
 

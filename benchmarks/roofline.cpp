@@ -116,4 +116,9 @@ double Roofline::sample_fma(int threads)
     return rate;
 }
 
+double Roofline::sample(Limit limit, int threads)
+{
+    return limit == Limit::read ? sample_read(threads) : sample_fma(threads);
+}
+
 } // namespace bench

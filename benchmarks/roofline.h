@@ -12,6 +12,8 @@
 
 namespace bench {
 
+enum class Limit { read, fma };
+
 class Roofline {
   public:
     /* For the instruction set that attree calls by this name. */
@@ -21,6 +23,7 @@ class Roofline {
      * way to read, and waits for the clock to settle. */
     double sample_read(int threads); // bytes per second
     double sample_fma(int threads);  // operations per second
+    double sample(Limit limit, int threads);
 
   private:
     struct Tuned {

@@ -1,21 +1,35 @@
 /* The name of a case: how cases are asked for and how they are reported.
  *
- *     <decode|prefill>/<K,V type>/H<h>/G<g>/D<d>/Q<q>/K<k>/<full|causal>/T<threads>[/hot]
+ *     <decode|prefill>/<K,V type>/H<h>/G<g>/D<d>/Q<q>/K<k>/<full|causal>/T<threads>[/page<n>][/panels][/hot]
+ *     ragged/<K,V type>/H<h>/G<g>/D<d>/<mix>/T<threads>[/page<n>][/panels][/hot]
  *
- * K and V are f32, f16 or bf16, Q and O f32. One batch, E = D. Causal: the last query sees the last key. A decode case
- * goes through copies of K and V that together exceed the caches, as the layers of a model do; /hot stays on one copy.
- * Prefill always has one copy. */
+ * K and V are f32, f16, bf16, i8, q8_0, q4_0 or f8, Q and O f32. E = D. Causal: the last query sees the last key. A
+ * decode or ragged case goes through copies of K and V that together exceed the caches, as the layers of a model do;
+ * /hot stays on one copy. Prefill always has one copy.
+ *
+ * decode and prefill have one batch entry. The mix of ragged is <count>x<keys> or <count>x<queries>q<keys>, joined by
+ * +: so many sequences of so many keys with so many queries, one unless it is said. Each is causal, and its last query
+ * sees its last key. 1x100000+30x100 is a long sequence beside thirty short ones.
+ *
+ * page<n>: a paged cache with pages of n tokens, anywhere in it. panels: K in panels of 16 keys; ragged only in pages.
+ */
 #ifndef ATTREE_BENCH_SHAPE_H
 #define ATTREE_BENCH_SHAPE_H
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "attree/attree.h"
 
 namespace bench {
 
-enum class Phase { decode, prefill };
+enum class Phase { decode, prefill, ragged };
+
+/* Sequences of a ragged batch that are alike. */
+struct Alike {
+    std::int64_t count = 1, queries = 1, keys = 1;
+};
 
 struct Shape {
     Phase phase = Phase::prefill;
@@ -24,6 +38,9 @@ struct Shape {
     bool causal = false;
     int threads = 1;
     bool hot = false;
+    std::int64_t page = 0; // 0: not paged
+    bool panels = false;
+    std::vector<Alike> mix{}; // of ragged, where queries and keys are 1 and causal is true
 };
 
 /* Throws std::invalid_argument, naming the part that is wrong, what it is and what it must be. */
@@ -31,6 +48,12 @@ Shape parse_shape(const std::string &name);
 
 /* The name; parse_shape(shape_name(s)) is s. */
 std::string shape_name(const Shape &shape);
+
+/* Whether numbers of this type are rounded to a few bits, with scales or without. */
+inline bool is_quantised(attree_dtype type) { return type >= ATTREE_I8; }
+
+/* Whether a shape is more than one dense cache of floats: ragged, paged, in panels or quantised. */
+bool is_serving(const Shape &shape);
 
 } // namespace bench
 

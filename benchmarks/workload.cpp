@@ -7,39 +7,14 @@
 #include <stdexcept>
 
 #include "element.h"
+#include "random.h"
+#include "require.h"
 
 namespace bench {
 
 namespace {
 
 constexpr std::int64_t checked_rows = 8;
-
-/* Copies of K and V exceed the caches this many times, so that none of a copy is left when its turn comes again, even
- * in caches that do not replace the oldest first. */
-constexpr double caches_exceeded = 4.0;
-
-void require(attree_status status, const char *what)
-{
-    if (status != ATTREE_OK)
-        throw std::runtime_error(std::string(what) + ": " + attree_status_name(status) + ", " + attree_last_error());
-}
-
-/* The n-th number of a sequence of 64 random bits: the SplitMix64 generator of Steele, Lea and Flood, 2014. */
-std::uint64_t random_bits(std::uint64_t seed, std::uint64_t n)
-{
-    std::uint64_t z = seed + (n + 1) * 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-/* Mean 0, variance 1: the sum of four uniform numbers of 16 bits, which has mean 2 and variance 4/12. */
-float random_normal(std::uint64_t seed, std::uint64_t n)
-{
-    const std::uint64_t bits = random_bits(seed, n);
-    const std::uint64_t sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
-    return (static_cast<float>(sum) * 0x1p-16f - 2.0f) * 1.7320508f;
-}
 
 Buffer random_elements(std::int32_t type, std::int64_t count, std::uint64_t seed)
 {
@@ -93,8 +68,7 @@ std::int64_t count_copies(const Shape &shape, const attree_desc &desc)
 {
     if (shape.phase != Phase::decode || shape.hot)
         return 1;
-    const double wanted = caches_exceeded * static_cast<double>(last_level_cache_bytes());
-    return std::max<std::int64_t>(1, std::llround(std::ceil(wanted / kv_bytes(desc))));
+    return copies_beyond_caches(kv_bytes(desc));
 }
 
 /* Q, O and all copies must fit three quarters of the memory. Dimensions are below 2^31, so a product of three of them

@@ -89,7 +89,7 @@ attree_status attree__block_check_pages(const attree_plan *plan, const int32_t *
         const attree__sequence *s = &plan->segments[n].sequence;
         const attree__keys keys =
             appending ? (attree__keys){s->q_offset, s->q_offset + s->q_len} : attree__block_active_keys(p, s);
-        if (keys.first < keys.end)
+        if (keys.first < keys.end && plan->segments[n].batches > 0)
             status = check_segment_pages(p, &plan->segments[n], table, &keys);
     }
     return status;

@@ -10,30 +10,12 @@
 
 /* Keys or values: where they come from, where they go. */
 typedef struct transfer {
-    const char *name;
     const void *from;
     int32_t from_type, to_type;
     attree_strides from_strides;
     attree__cache to, scales;
     int64_t to_width, count; /* elements from number to number of a row; numbers */
 } transfer;
-
-static attree_status check_transfer(const attree__problem *p, const transfer *t)
-{
-    if (t->from_type < ATTREE_F32 || t->from_type > ATTREE_BF16)
-        return attree__fail(ATTREE_ERROR_TYPE, "%s_type is %" PRId32 "; it must be a float type, 0 to 2", t->name,
-                            t->from_type);
-    if (p->batch == 0 || p->q_len == 0 || t->count == 0)
-        return ATTREE_OK;
-    if (!t->from || !t->to.data || (t->to_type == ATTREE_I8 && !t->scales.data))
-        return attree__fail(ATTREE_ERROR_NULL, "%s, its cache or the cache's scales are NULL", t->name);
-    if ((uintptr_t)t->from % (uintptr_t)attree__dtype_bytes(t->from_type) != 0 ||
-        (uintptr_t)t->to.data % (uintptr_t)attree__dtype_alignment(t->to_type) != 0 ||
-        (uintptr_t)t->scales.data % sizeof(float) != 0)
-        return attree__fail(ATTREE_ERROR_ALIGN,
-                            "%s, its cache and the cache's scales must be aligned to their elements", t->name);
-    return ATTREE_OK;
-}
 
 /* All new tokens of one sequence and head. */
 static attree_status append_head(const attree__problem *p, const transfer *t, const attree__sequence *s, int64_t batch,
@@ -61,7 +43,8 @@ static attree_status check_positions(const attree_plan *plan)
     for (int64_t n = 0; n < plan->segment_count; n++) {
         const attree__sequence *s = &plan->segments[n].sequence;
         const int64_t end = s->kv_len < p->shard.end ? s->kv_len : p->shard.end;
-        if (s->q_len > 0 && (s->q_offset < p->shard.first || s->q_offset > end - s->q_len))
+        if (s->q_len > 0 && plan->segments[n].batches > 0 &&
+            (s->q_offset < p->shard.first || s->q_offset > end - s->q_len))
             return attree__fail(ATTREE_ERROR_SHAPE,
                                 "batch entry %" PRId64 " has new tokens %" PRId64 " to %" PRId64
                                 "; they must be among its keys, %" PRId64 " to %" PRId64,
@@ -69,14 +52,6 @@ static attree_status check_positions(const attree_plan *plan)
                                 end - 1);
     }
     return ATTREE_OK;
-}
-
-/* Strides of new tokens [B, G, Q, width], dense when all are zero. */
-static attree_strides token_strides(const attree__problem *p, const attree_strides *given, int64_t width)
-{
-    if (given->batch || given->head || given->token || given->width)
-        return *given;
-    return (attree_strides){p->kv_heads * p->q_len * width, p->q_len * width, width, 1};
 }
 
 static attree_status append(const attree_plan *plan, const transfer *t)
@@ -101,31 +76,36 @@ attree_status attree_append(const attree_plan *plan, const attree_new_tokens *to
                             sizeof *tokens);
     const attree__problem *p = &plan->problem;
     const int32_t *const table = tokens->page_table;
-    const transfer transfers[] = {
-        {"k",
-         tokens->k,
-         tokens->k_type,
-         p->k_type,
-         token_strides(p, &tokens->k_strides, p->qk_width),
-         {tokens->cache_k, &p->k, attree__dtype_bytes(p->k_type), p->panels, table},
-         {tokens->cache_k_scales, &p->k_scales, sizeof(float), false, table},
-         p->panels ? ATTREE__PIECE : p->k.width,
-         p->qk_width},
-        {"v",
-         tokens->v,
-         tokens->v_type,
-         p->v_type,
-         token_strides(p, &tokens->v_strides, p->v_width),
-         {tokens->cache_v, &p->v, attree__dtype_bytes(p->v_type), false, table},
-         {tokens->cache_v_scales, &p->v_scales, sizeof(float), false, table},
-         p->v.width,
-         p->v_width},
-    };
+    attree_strides strides[2];
     attree_status status = check_positions(plan);
-    for (int i = 0; i < 2 && status == ATTREE_OK; i++)
-        status = check_transfer(p, &transfers[i]);
+    if (status == ATTREE_OK)
+        status = attree__problem_check_append(p, tokens, strides);
     if (status == ATTREE_OK)
         status = attree__block_check_pages(plan, table, true);
+    if (status != ATTREE_OK)
+        return status;
+    const transfer transfers[] = {
+        {
+            .from = tokens->k,
+            .from_type = tokens->k_type,
+            .to_type = p->k_type,
+            .from_strides = strides[0],
+            .to = {tokens->cache_k, &p->k, attree__dtype_bytes(p->k_type), p->panels, table},
+            .scales = {tokens->cache_k_scales, &p->k_scales, sizeof(float), false, table},
+            .to_width = p->panels ? ATTREE__PIECE : p->k.width,
+            .count = p->qk_width,
+        },
+        {
+            .from = tokens->v,
+            .from_type = tokens->v_type,
+            .to_type = p->v_type,
+            .from_strides = strides[1],
+            .to = {tokens->cache_v, &p->v, attree__dtype_bytes(p->v_type), false, table},
+            .scales = {tokens->cache_v_scales, &p->v_scales, sizeof(float), false, table},
+            .to_width = p->v.width,
+            .count = p->v_width,
+        },
+    };
     const attree__fpenv caller = attree__fpenv_enter();
     for (int i = 0; i < 2 && status == ATTREE_OK; i++)
         status = append(plan, &transfers[i]);

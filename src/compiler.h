@@ -13,6 +13,13 @@
 #define ATTREE_INLINE static inline __attribute__((always_inline))
 #define ATTREE_PRINTF(format_at, first_at) __attribute__((format(printf, format_at, first_at)))
 
+/* A function that may use FMA, in a file compiled without it, for a caller that has asked attree__cpu_require(). */
+#if defined(__x86_64__)
+#define ATTREE_WITH_FMA __attribute__((target("fma")))
+#else
+#define ATTREE_WITH_FMA
+#endif
+
 /* Asks for the cache line at an address, which need not exist. */
 ATTREE_INLINE void attree__prefetch(uintptr_t address)
 {

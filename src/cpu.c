@@ -1,6 +1,9 @@
 /* CPU features: on x86-64 by the compiler's runtime, which asks cpuid and, for the registers' state, xgetbv. */
 #include "cpu.h"
 
+#include "compiler.h"
+#include "error.h"
+
 #if defined(__aarch64__)
 
 /* NEON with FMA is part of the base architecture. */
@@ -47,3 +50,10 @@ bool attree__cpu_has(attree_isa isa)
 }
 
 #endif
+
+attree_status attree__cpu_require(void)
+{
+    if (!attree__cpu_has(ATTREE_ISA_SCALAR))
+        return attree__fail(ATTREE_ERROR_ISA, "this CPU has no FMA; attree needs it");
+    return ATTREE_OK;
+}

@@ -10,4 +10,7 @@
  * scalar kernels need FMA on x86-64. */
 bool attree__cpu_has(attree_isa isa);
 
+/* ATTREE_ERROR_ISA on a CPU on which nothing can run. */
+attree_status attree__cpu_require(void);
+
 #endif /* ATTREE_CPU_H */

@@ -393,7 +393,8 @@ static attree_status resolve_window(attree__problem *p, const attree_desc *desc)
 static attree_status check_q_offset(const char *name, int64_t offset)
 {
     if (offset < -LIMIT || offset > LIMIT)
-        return attree__fail(ATTREE_ERROR_OVERFLOW, "%s is %" PRId64 "; it must be within +-2^62", name, offset);
+        return attree__fail(ATTREE_ERROR_OVERFLOW, "%s is %" PRId64 "; its magnitude must be less than 2^62", name,
+                            offset);
     return ATTREE_OK;
 }
 
@@ -641,8 +642,8 @@ static attree_status check_memory(const attree__problem *p, const attree_args *a
         {"q", args->q, p->q_span, attree__dtype_bytes(p->q_type), false},
         {"k", args->k, p->k_span, attree__dtype_alignment(p->k_type), false},
         {"v", args->v, p->v_span, attree__dtype_alignment(p->v_type), false},
-        {"k_scales", args->k_scales, p->k_scales_span, 4, false},
-        {"v_scales", args->v_scales, p->v_scales_span, 4, false},
+        {"k_scales", p->k_type == ATTREE_I8 ? args->k_scales : NULL, p->k_scales_span, 4, false},
+        {"v_scales", p->v_type == ATTREE_I8 ? args->v_scales : NULL, p->v_scales_span, 4, false},
         {"page_table", args->page_table, span_if(args->page_table, p->table_span), 4, false},
         {"mask", args->mask, span_if(args->mask, p->mask.span), 1, false},
         {"bias", args->bias, span_if(args->bias, p->bias.span), attree__dtype_bytes(p->bias_type), false},
@@ -675,6 +676,36 @@ attree_status attree__problem_check_finish(const attree__problem *p, const attre
         {"o", args->o, p->o_span, attree__dtype_bytes(p->o_type), true},
         {"lse", args->lse, span_if(args->lse, p->lse_span), 4, true},
         workspace_of(args),
+    };
+    return check_tensors(tensors, sizeof tensors / sizeof *tensors);
+}
+
+attree_status attree__problem_check_append(const attree__problem *p, const attree_new_tokens *t,
+                                           attree_strides strides[2])
+{
+    const int64_t batch = p->ragged_q && p->batch > 0 ? 1 : p->batch;
+    attree__span spans[2];
+    const tensor news[] = {
+        {"k", &t->k_strides, {batch, p->kv_heads, p->q_len, p->qk_width}, t->k_type, false, &strides[0], &spans[0]},
+        {"v", &t->v_strides, {batch, p->kv_heads, p->q_len, p->v_width}, t->v_type, false, &strides[1], &spans[1]},
+    };
+    attree_status status = check_type("k_type", t->k_type, ATTREE_BF16);
+    if (status == ATTREE_OK)
+        status = check_type("v_type", t->v_type, ATTREE_BF16);
+    for (int i = 0; i < 2 && status == ATTREE_OK; i++)
+        status = resolve_tensor(&news[i]);
+    if (status != ATTREE_OK)
+        return status;
+    if (p->batch == 0 || p->q_len == 0) /* nothing is written, the cache may be missing */
+        return ATTREE_OK;
+    const memory tensors[] = {
+        {"k", t->k, spans[0], attree__dtype_bytes(t->k_type), false},
+        {"v", t->v, spans[1], attree__dtype_bytes(t->v_type), false},
+        {"page_table", t->page_table, span_if(t->page_table, p->table_span), 4, false},
+        {"cache_k", t->cache_k, p->k_span, attree__dtype_alignment(p->k_type), true},
+        {"cache_v", t->cache_v, p->v_span, attree__dtype_alignment(p->v_type), true},
+        {"cache_k_scales", p->k_type == ATTREE_I8 ? t->cache_k_scales : NULL, p->k_scales_span, 4, true},
+        {"cache_v_scales", p->v_type == ATTREE_I8 ? t->cache_v_scales : NULL, p->v_scales_span, 4, true},
     };
     return check_tensors(tensors, sizeof tensors / sizeof *tensors);
 }

@@ -56,6 +56,10 @@ attree_status attree__problem_init(attree__problem *problem, const attree_desc *
 /* The same for attree_finish. */
 attree_status attree__problem_check_finish(const attree__problem *problem, const attree_args *args);
 
+/* The same for attree_append: also resolves the strides of the new keys and values. */
+attree_status attree__problem_check_append(const attree__problem *problem, const attree_new_tokens *tokens,
+                                           attree_strides strides[2]);
+
 /* Whether batch entries differ, so that each has its own sequence. */
 bool attree__problem_has_sequences(const attree_desc *desc);
 

@@ -33,8 +33,9 @@ attree_status attree__dispatch(const attree__kernels **kernels, int32_t isa)
 {
     if (isa < ATTREE_ISA_AUTO || isa > ATTREE_ISA_NEON)
         return attree__fail(ATTREE_ERROR_VALUE, "isa is %" PRId32 "; it must be an attree_isa, 0 to 4", isa);
-    if (!attree__cpu_has(ATTREE_ISA_SCALAR))
-        return attree__fail(ATTREE_ERROR_ISA, "this CPU has no FMA; attree needs it");
+    const attree_status status = attree__cpu_require();
+    if (status != ATTREE_OK)
+        return status;
     const char *const name =
         getenv("ATTREE_ISA"); /* NOLINT(concurrency-mt-unsafe): hosts that setenv in threads race anyway */
     if (isa == ATTREE_ISA_AUTO && name && *name)

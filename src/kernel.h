@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "attree/attree.h"
+#include "compiler.h"
 
 /* Keys of a block, by absolute key index (contract, step 3). */
 #define ATTREE__BLOCK 256

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "contract.h"
+#include "cpu.h"
 #include "dtype.h"
 #include "error.h"
 #include "simd/fpenv.h"
@@ -20,7 +21,7 @@ static attree_status check_sizes(int64_t rows, int64_t v_width)
         count > INT64_MAX / (int64_t)sizeof(float))
         return attree__fail(ATTREE_ERROR_OVERFLOW, "rows is %" PRId64 " and v_width %" PRId64 "; states overflow", rows,
                             v_width);
-    return ATTREE_OK;
+    return attree__cpu_require();
 }
 
 static attree_status check_pointer(const char *name, const void *pointer, int64_t rows, int64_t alignment)
@@ -34,7 +35,7 @@ static attree_status check_pointer(const char *name, const void *pointer, int64_
 }
 
 /* Step 6 for states of the form m, l, u[0] ... */
-static void merge_state(float *result, const float *left, const float *right, int64_t count)
+static ATTREE_WITH_FMA void merge_state(float *result, const float *left, const float *right, int64_t count)
 {
     if (left[0] == -INFINITY || right[0] == -INFINITY) {
         memmove(result, right[0] == -INFINITY ? left : right, (size_t)count * sizeof *result);
@@ -81,7 +82,7 @@ static void fill_row(const result_row *r, float x)
 }
 
 /* Returns the row's lse. */
-static float merge_row(const result_row *r, float lse, float other)
+static ATTREE_WITH_FMA float merge_row(const result_row *r, float lse, float other)
 {
     if (isnan(lse) || isnan(other)) {
         fill_row(r, NAN);

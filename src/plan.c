@@ -221,7 +221,7 @@ static attree_status lay_out_workspace(attree_plan *plan)
     bool overflow = false;
     const int64_t state_floats = (plan->u_stride + 2) * rows; /* fit: see WIDTH_MOST */
     const int64_t packed = round_up(rows, plan->kernels->group_rows) * p->qk_width + ATTREE__LANES;
-    const int64_t kernel = plan->kernels->scratch_floats(p->qk_width, p->v_width, rows);
+    const int64_t kernel = rows > 0 ? plan->kernels->scratch_floats(p->qk_width, p->v_width, rows) : 0;
     size_t state_bytes = 0, scratch = 0, total = 0;
     reserve(&state_bytes, state_floats, number, &overflow);
     plan->states_bytes = state_bytes;

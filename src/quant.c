@@ -41,48 +41,64 @@ static attree_status write_i8(uint8_t *row, int64_t width, const attree__numbers
     const attree_status status = find_largest(from, 0, from->count, &largest);
     if (status != ATTREE_OK)
         return status;
-    *scale = fabsf(largest) / 127.0f;
+    const float step = fabsf(largest) / 127.0f;
+    if (!isfinite(127.0f * step))
+        return attree__fail(ATTREE_ERROR_NONFINITE, "a number is %g; 127 times its scale must be finite",
+                            (double)largest);
+    *scale = step;
     for (int64_t c = 0; c < from->count; c++)
         row[c * width] = (uint8_t)(int8_t)code(number(from, c), *scale, -127, 127);
     return ATTREE_OK;
 }
 
-/* A block's scale as f16, to its first two bytes; and as it is after rounding. */
-static attree_status write_scale(uint8_t *block, float exact, float *scale)
+/* The scale of the block of numbers from c on, as f16: of ATTREE_Q4_0 such that the largest magnitude gets the code -8,
+ * the one that has no opposite. */
+static attree_status block_scale(int32_t type, const attree__numbers *from, int64_t c, uint16_t *scale)
 {
-    const uint16_t bits = attree__to_f16(exact);
-    *scale = attree__from_f16(bits);
-    if (!isfinite(*scale))
+    float largest;
+    const attree_status status = find_largest(from, c, ATTREE__QUANT_BLOCK, &largest);
+    if (status != ATTREE_OK)
+        return status;
+    const float exact = type == ATTREE_Q8_0 ? fabsf(largest) / 127.0f : largest / -8.0f;
+    *scale = largest == 0.0f ? 0 : attree__to_f16(exact);
+    if (!isfinite(attree__from_f16(*scale)))
         return attree__fail(ATTREE_ERROR_NONFINITE, "the scale of a block is %g; it must be at most 65504",
                             (double)exact);
-    block[0] = (uint8_t)(bits & 255u);
-    block[1] = (uint8_t)(bits >> 8);
     return ATTREE_OK;
 }
 
-static attree_status write_q8_0(uint8_t *block, const attree__numbers *from, int64_t c)
+static void write_q8_0(uint8_t *codes, const attree__numbers *from, int64_t c, float scale)
 {
-    float largest, scale;
-    attree_status status = find_largest(from, c, ATTREE__QUANT_BLOCK, &largest);
-    if (status == ATTREE_OK)
-        status = write_scale(block, fabsf(largest) / 127.0f, &scale);
-    for (int i = 0; i < ATTREE__QUANT_BLOCK && status == ATTREE_OK; i++)
-        block[2 + i] = (uint8_t)(int8_t)code(number(from, c + i), scale, -127, 127);
-    return status;
+    for (int i = 0; i < ATTREE__QUANT_BLOCK; i++)
+        codes[i] = (uint8_t)(int8_t)code(number(from, c + i), scale, -127, 127);
 }
 
-/* The largest magnitude gets the code -8, the one that has no opposite. */
-static attree_status write_q4_0(uint8_t *block, const attree__numbers *from, int64_t c)
+static void write_q4_0(uint8_t *codes, const attree__numbers *from, int64_t c, float scale)
 {
     const int half = ATTREE__QUANT_BLOCK / 2;
-    float largest, scale;
-    attree_status status = find_largest(from, c, ATTREE__QUANT_BLOCK, &largest);
-    if (status == ATTREE_OK)
-        status = write_scale(block, largest / -8.0f, &scale);
-    for (int i = 0; i < half && status == ATTREE_OK; i++) {
+    for (int i = 0; i < half; i++) {
         const int low = code(number(from, c + i), scale, -8, 7) + 8;
         const int high = code(number(from, c + i + half), scale, -8, 7) + 8;
-        block[2 + i] = (uint8_t)(low | high << 4);
+        codes[i] = (uint8_t)(low | high << 4);
+    }
+}
+
+/* All scales are found before anything is written. */
+static attree_status write_blocks(uint8_t *row, int32_t type, const attree__numbers *from)
+{
+    uint16_t scale = 0;
+    attree_status status = ATTREE_OK;
+    for (int64_t c = 0; c < from->count && status == ATTREE_OK; c += ATTREE__QUANT_BLOCK)
+        status = block_scale(type, from, c, &scale);
+    for (int64_t c = 0; c < from->count && status == ATTREE_OK; c += ATTREE__QUANT_BLOCK) {
+        uint8_t *const block = row + c / ATTREE__QUANT_BLOCK * attree__dtype_bytes(type);
+        (void)block_scale(type, from, c, &scale);
+        block[0] = (uint8_t)(scale & 255u);
+        block[1] = (uint8_t)(scale >> 8);
+        if (type == ATTREE_Q8_0)
+            write_q8_0(block + 2, from, c, attree__from_f16(scale));
+        else
+            write_q4_0(block + 2, from, c, attree__from_f16(scale));
     }
     return status;
 }
@@ -90,24 +106,18 @@ static attree_status write_q4_0(uint8_t *block, const attree__numbers *from, int
 attree_status attree__quant_row(void *row, int32_t type, int64_t width, const attree__numbers *from, float *scale)
 {
     uint8_t *const bytes = row;
-    attree_status status = ATTREE_OK;
     switch (type) {
     case ATTREE_I8: return write_i8(bytes, width, from, scale);
     case ATTREE_Q8_0:
-    case ATTREE_Q4_0:
-        for (int64_t c = 0; c < from->count && status == ATTREE_OK; c += ATTREE__QUANT_BLOCK) {
-            uint8_t *const block = bytes + c / ATTREE__QUANT_BLOCK * attree__dtype_bytes(type);
-            status = type == ATTREE_Q8_0 ? write_q8_0(block, from, c) : write_q4_0(block, from, c);
-        }
-        return status;
+    case ATTREE_Q4_0: return write_blocks(bytes, type, from);
     case ATTREE_F8_E4M3:
         for (int64_t c = 0; c < from->count; c++)
             bytes[c * width] = attree__to_f8(number(from, c));
-        return status;
+        return ATTREE_OK;
     default:
         for (int64_t c = 0; c < from->count; c++)
             attree__store(row, type, c * width, number(from, c));
-        return status;
+        return ATTREE_OK;
     }
 }
 

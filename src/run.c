@@ -2,7 +2,15 @@
  * alone. */
 #include "run.h"
 
+#include "compiler.h"
 #include "plan.h"
+
+/* Arguments were checked by attree_run_begin; what a worker can still report is kept for attree_run_end. */
+static void work_alone(const attree_plan *plan, const attree_args *args)
+{
+    for (int32_t phase = 0; phase < attree_plan_phases(plan); phase++)
+        (void)attree_run_worker(plan, args, phase, 0, 1);
+}
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -13,7 +21,6 @@ int32_t attree__default_threads(void)
     return threads < 1 ? 1 : threads;
 }
 
-/* Arguments were checked by attree_run_begin; what a worker can still report is kept for attree_run_end. */
 static void work(const attree_plan *plan, const attree_args *args)
 {
 #pragma omp parallel num_threads(plan->workers)
@@ -25,16 +32,10 @@ static void work(const attree_plan *plan, const attree_args *args)
         }
     }
 }
-
 #else
 int32_t attree__default_threads(void) { return 1; }
 
-/* For the workers that the plan has room for. */
-static void work(const attree_plan *plan, const attree_args *args)
-{
-    for (int32_t phase = 0; phase < attree_plan_phases(plan); phase++)
-        (void)attree_run_worker(plan, args, phase, 0, 1);
-}
+static void work(const attree_plan *plan, const attree_args *args) { work_alone(plan, args); }
 #endif
 
 attree_status attree_run(const attree_plan *plan, const attree_args *args)
@@ -45,7 +46,6 @@ attree_status attree_run(const attree_plan *plan, const attree_args *args)
     if (plan->workers > 1)
         work(plan, args);
     else
-        for (int32_t phase = 0; phase < attree_plan_phases(plan); phase++)
-            (void)attree_run_worker(plan, args, phase, 0, 1);
+        work_alone(plan, args);
     return attree_run_end(plan, args);
 }

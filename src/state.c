@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "attree/attree.h"
+#include "compiler.h"
+#include "cpu.h"
 #include "error.h"
 #include "simd/fpenv.h"
 #include "kernel.h"

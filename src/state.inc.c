@@ -23,7 +23,7 @@ static attree_status NAME(check_state)(const char *name, const real *state, int6
     if (attree_state_count(v_width) == 0)
         return attree__fail(ATTREE_ERROR_SHAPE, "v_width is %" PRId64 "; it must be at least 1 and fit memory",
                             v_width);
-    return ATTREE_OK;
+    return attree__cpu_require();
 }
 
 attree_status NAME(attree_state_init)(real *state, int64_t v_width)
@@ -80,6 +80,13 @@ static real NAME(block_sum)(const real *scores, int64_t n, real m)
     return lane[0];
 }
 
+/* u += p * value. */
+static ATTREE_WITH_FMA void NAME(add_value)(real *u, int64_t v_width, real p, const real *value)
+{
+    for (int64_t e = 0; e < v_width; e++)
+        u[e] = real_fma(p, value[e], u[e]);
+}
+
 /* The public signature. NOLINTNEXTLINE(readability-function-size) */
 attree_status NAME(attree_state_push)(real *state, int64_t v_width, int64_t n, const real *scores, const real *values,
                                       int64_t value_stride)
@@ -100,9 +107,7 @@ attree_status NAME(attree_state_push)(real *state, int64_t v_width, int64_t n, c
     for (int64_t e = 0; e < v_width; e++)
         u[e] *= scale;
     for (int64_t j = 0; j < n; j++) {
-        const real p = NAME(weight)(scores[j] - m);
-        for (int64_t e = 0; e < v_width; e++)
-            u[e] = real_fma(p, values[j * value_stride + e], u[e]);
+        NAME(add_value)(u, v_width, NAME(weight)(scores[j] - m), values + j * value_stride);
     }
     attree__fpenv_leave(caller);
     return ATTREE_OK;
@@ -122,6 +127,14 @@ static attree_status NAME(check_merge)(const char *name, const real *state, int6
     return status;
 }
 
+/* result = left * left_scale + right * right_scale, for l and u. */
+static ATTREE_WITH_FMA void NAME(add_scaled)(real *result, const real *left, const real *right, int64_t count,
+                                             const real scales[2])
+{
+    for (int64_t i = 0; i < count; i++)
+        result[i] = real_fma(right[i], scales[1], left[i] * scales[0]);
+}
+
 attree_status NAME(attree_state_merge)(real *result, const real *left, const real *right, int64_t v_width)
 {
     attree_status status = NAME(check_state)("result", result, v_width);
@@ -138,10 +151,9 @@ attree_status NAME(attree_state_merge)(real *result, const real *left, const rea
     }
     const attree__fpenv caller = attree__fpenv_enter();
     const real m = left[0] > right[0] ? left[0] : right[0];
-    const real left_scale = NAME(weight)(left[0] - m), right_scale = NAME(weight)(right[0] - m);
+    const real scales[2] = {NAME(weight)(left[0] - m), NAME(weight)(right[0] - m)};
     result[0] = m;
-    for (int64_t i = 1; i < v_width + 2; i++)
-        result[i] = real_fma(right[i], right_scale, left[i] * left_scale);
+    NAME(add_scaled)(result + 1, left + 1, right + 1, v_width + 1, scales);
     attree__fpenv_leave(caller);
     return ATTREE_OK;
 }

@@ -91,7 +91,8 @@ typedef enum attree_isa {
     ATTREE_ISA_NEON = 4    /* AArch64 */
 } attree_isa;
 
-/* What becomes of a query row that may attend to no key. A score of -inf hides its key. */
+/* What becomes of a query row that may attend to no key, and has no sink (with one: o = 0, lse = the sink). A score of
+ * -inf hides its key. */
 typedef enum attree_empty {
     ATTREE_EMPTY_ZERO = 0, /* o = 0, lse = -inf */
     ATTREE_EMPTY_NAN = 1,  /* o = NaN, lse = NaN */
@@ -276,7 +277,8 @@ ATTREE_API size_t attree_plan_workspace(const attree_plan *plan);
  */
 ATTREE_API attree_status attree_plan_describe(const attree_plan *plan, char *text, size_t capacity);
 
-/* Computes o, and lse when asked for. Never allocates. With one worker it does not enter the OpenMP runtime.
+/* Computes o, and lse when asked for. Never allocates. With one worker it does not enter the OpenMP runtime; with more,
+ * it must not be called in a forked child whose parent has used OpenMP before the fork: GNU's runtime would hang there.
  * ATTREE_ERROR_EMPTY (only under ATTREE_EMPTY_ERROR) comes after everything has been written. */
 ATTREE_API attree_status attree_run(const attree_plan *plan, const attree_args *args);
 
@@ -323,7 +325,8 @@ ATTREE_API size_t attree_row_bytes(int32_t type, int64_t width);
 /* numbers[width] to a row of any type, to nearest even. The scale is that of the largest magnitude: max / 127 for
  * ATTREE_I8 (into *scale) and ATTREE_Q8_0, and -max / 8 with max's sign for ATTREE_Q4_0; the scales of blocks are
  * rounded to f16 before use. Zeros have scale 0. Codes of int8 are within +-127. ATTREE_F8_E4M3 saturates at +-448.
- * Numbers that are not finite, or too large for the scale, are ATTREE_ERROR_NONFINITE where there is one. */
+ * Numbers that are not finite, or too large for the scale, are ATTREE_ERROR_NONFINITE where there is one. (Codes come
+ * from the f32 quotient number / scale: within an f32 rounding of a tie, either neighbour.) */
 ATTREE_API attree_status attree_quantize(int32_t type, int64_t width, const float *numbers, void *row, float *scale);
 
 /* The numbers of a row, exactly as a run sees them; scale is that of ATTREE_I8. */

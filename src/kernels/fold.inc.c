@@ -54,27 +54,40 @@ static void span_scores(const strip *s, float *panel, int64_t j)
     }
 }
 
-/* Columns columns.from ... columns.to - 1 of a run of keys of group g. */
+/* Columns columns.from ... of a run of keys of group g, whose values are in a buffer, or where they lie. */
 static void run_columns(const strip *s, int64_t g, const value_run *run, key_range columns, value_source source)
 {
     const int64_t rows = s->groups[g].rows;
+    const bool wide = !run->mixed && rows <= (source.streamed ? CONVERT_ROWS : WIDE_ROWS);
     for (int64_t e = columns.from; e < columns.to;) {
         const value_job job = run_values(s, g, run, &source, e);
-        const int64_t done = rows <= (source.streamed ? CONVERT_ROWS : WIDE_ROWS)
-                                 ? value_span(rows, columns.to - e, source.type, &job)
-                                 : value_group(rows, columns.to - e, &job);
+        const int64_t left = columns.to - e;
+        const int64_t done = wide         ? value_span(rows, left, source.type, &job)
+                             : run->mixed ? value_group_mixed(rows, left, &job)
+                                          : value_group(rows, left, &job);
         source.column += done;
         e += done;
     }
 }
 
-/* Columns columns.from ... columns.to - 1 of the keys in part, whose values source gives. */
+/* The same for all runs of all groups in part. */
 static void span_values(const strip *s, key_range part, key_range columns, value_source source)
 {
     value_run run;
     for (int64_t g = 0; g * TILE_ROWS < s->rows; g++)
-        for (int64_t j = part.from; next_run(&s->groups[g], part, j, &run); j = run.seen.to)
+        for (int64_t j = part.from; next_run(&s->groups[g], part, j, &run); j = run.keys.to)
             run_columns(s, g, &run, columns, source);
+}
+
+/* Whether every key of part that a row of a group sees is seen by all of them. */
+static bool is_dense(const strip *s, key_range part)
+{
+    value_run run;
+    for (int64_t g = 0; g * TILE_ROWS < s->rows; g++)
+        for (int64_t j = part.from; next_run(&s->groups[g], part, j, &run); j = run.keys.to)
+            if (run.mixed)
+                return false;
+    return true;
 }
 
 /* Adds the values of a chunk of keys to u of each row of the strip. What fills units and needs no conversion before is
@@ -84,8 +97,8 @@ static void chunk_values(const strip *s, float *packed, key_range part)
 {
     const attree__fold *f = s->fold;
     const int64_t width = f->v_width;
-    const bool in_place =
-        f->v.width == 1 && (f->v.type == ATTREE_F32 || s->rows <= CONVERT_ROWS) && direct_type(f->v.type);
+    const bool in_place = f->v.width == 1 && (f->v.type == ATTREE_F32 || s->rows <= CONVERT_ROWS) &&
+                          direct_type(f->v.type) && is_dense(s, part);
     const int64_t whole = in_place ? width / ATTREE__LANES * ATTREE__LANES : 0;
     if (whole > 0) {
         const char *const at = attree__row(&f->v, part.from);
@@ -138,9 +151,13 @@ static void panel_values(const strip *s, const float *values, int64_t e)
                                .type = ATTREE_F32,
                                .row_bytes = PANEL * (int64_t)sizeof(float),
                                .fresh = true};
-        for (int64_t j = s->seen.from; next_run(&s->groups[g], s->seen, j, &run); j = run.seen.to) {
+        for (int64_t j = s->seen.from; next_run(&s->groups[g], s->seen, j, &run); j = run.keys.to) {
             const value_job job = run_values(s, g, &run, &source, e);
-            value_group(s->groups[g].rows, s->fold->out.u_stride - e, &job);
+            const int64_t columns = s->fold->out.u_stride - e;
+            if (run.mixed)
+                value_group_mixed(s->groups[g].rows, columns, &job);
+            else
+                value_group(s->groups[g].rows, columns, &job);
             source.fresh = false;
         }
     }

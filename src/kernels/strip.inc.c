@@ -117,38 +117,45 @@ typedef struct value_source {
     bool fresh;         /* they are the first for u */
 } value_source;
 
-/* Keys whose values are folded at once: with hidden ones among them only outside dense. */
+/* Keys whose values are folded at once. */
 typedef struct value_run {
-    key_range seen, dense;
+    key_range keys;
+    bool mixed; /* some rows do not see some of them */
 } value_run;
 
-/* The run of units of a pierced group that starts at or after seen.from: all mixed, or all dense. */
-static bool next_pierced_run(const row_group *group, key_range seen, value_run *run)
+/* Of a pierced group: units that are all mixed, or all dense; units that are hidden are passed over. */
+static value_run pierced_run(const row_group *group, key_range keys)
 {
-    int64_t n = seen.from / ATTREE__LANES;
-    while (n * ATTREE__LANES < seen.to && (group->none >> n & 1u))
+    int64_t n = keys.from / ATTREE__LANES;
+    while (n * ATTREE__LANES < keys.to && (group->none >> n & 1u))
         n++;
     const bool mixed = group->mixed >> n & 1u;
     int64_t end = n + 1;
-    while (end * ATTREE__LANES < seen.to && !(group->none >> end & 1u) && (group->mixed >> end & 1u) == mixed)
+    while (end * ATTREE__LANES < keys.to && !(group->none >> end & 1u) && (group->mixed >> end & 1u) == mixed)
         end++;
-    run->seen = intersection(seen, (key_range){n * ATTREE__LANES, end * ATTREE__LANES});
-    run->dense = mixed ? (key_range){run->seen.to, run->seen.to} : run->seen;
-    return run->seen.from < run->seen.to;
+    return (value_run){intersection(keys, (key_range){n * ATTREE__LANES, end * ATTREE__LANES}), mixed};
+}
+
+/* Of another group: what comes first of the keys before the dense ones, the dense ones, and those after them. */
+static value_run geometric_run(const row_group *group, key_range keys)
+{
+    const key_range dense = group->dense;
+    if (keys.from < dense.from)
+        return (value_run){{keys.from, at_most(keys.to, dense.from)}, true};
+    if (keys.from < dense.to)
+        return (value_run){{keys.from, at_most(keys.to, dense.to)}, false};
+    return (value_run){keys, true};
 }
 
 /* The next run of keys of the group in part, from key `from` on; false: there are no more. */
 static bool next_run(const row_group *group, key_range part, int64_t from, value_run *run)
 {
-    key_range seen = intersection(part, group->seen);
-    seen.from = from > seen.from ? from : seen.from;
-    if (seen.from >= seen.to)
+    key_range keys = intersection(part, group->seen);
+    keys.from = from > keys.from ? from : keys.from;
+    if (keys.from >= keys.to)
         return false;
-    if (group->pierced)
-        return next_pierced_run(group, seen, run);
-    const key_range dense = intersection(seen, group->dense);
-    *run = (value_run){seen, dense.from < dense.to ? dense : (key_range){seen.to, seen.to}};
-    return true;
+    *run = group->pierced ? pierced_run(group, keys) : geometric_run(group, keys);
+    return run->keys.from < run->keys.to;
 }
 
 /* The value job of group g for a run of the keys in part, whose values source gives, for columns e, e + 1, ... of u. */
@@ -159,13 +166,12 @@ ATTREE_INLINE value_job run_values(const strip *s, int64_t g, const value_run *r
     const row_group *group = &s->groups[g];
     return (value_job){
         .weights = s->scores + g * TILE_ROWS * SCORE_STRIDE,
-        .values = (const char *)source->at + (run->seen.from - source->first) * source->row_bytes,
+        .values = (const char *)source->at + (run->keys.from - source->first) * source->row_bytes,
         .row_bytes = source->row_bytes,
         .column = source->column,
         .scale = source->scale,
         .ahead = source->ahead,
-        .seen = run->seen,
-        .dense = run->dense,
+        .keys = run->keys,
         .fresh = source->fresh,
         .u = f->out.u + group->row * f->out.u_stride + e,
         .u_stride = f->out.u_stride,

@@ -1,36 +1,23 @@
 /* Step 5: a group of weight rows times one panel of values. Value columns are in the lanes; keys are the depth. */
 
-/* Keys that some row of a group sees are seen.from <= j < seen.to; those that all its rows see, with no -0 among the
- * weights, are dense.from <= j < dense.to; seen.from <= dense.from <= dense.to <= seen.to. */
 typedef struct value_job {
     const float *weights; /* row r at weights + r * SCORE_STRIDE, indexed by key */
-    const void *values;   /* of key j: numbers column ... of the row (j - seen.from) * row_bytes on */
+    const void *values;   /* of key j: numbers column ... of the row (j - keys.from) * row_bytes on */
     int64_t row_bytes, column;
     const float *scale; /* of key j at scale[j], for ATTREE_I8 */
-    int64_t ahead;      /* bytes from what is read to what is asked for in advance; 0: nothing */
-    key_range seen, dense;
+    int64_t ahead;      /* bytes from what is read to what is asked for in advance, when values are streamed */
+    key_range keys;
     bool fresh; /* u starts from zero, whatever it holds */
     float *u;   /* row r at u + r * u_stride */
     int64_t u_stride;
 } value_job;
 
-ATTREE_INLINE tile_operands value_operands(const value_job *job, const int32_t type, int64_t from, int64_t to)
-{
-    return (tile_operands){
-        .factor = job->weights + from,
-        .factor_row = SCORE_STRIDE,
-        .factor_step = 1,
-        .row = (const char *)job->values + (from - job->seen.from) * job->row_bytes,
-        .row_bytes = job->row_bytes,
-        .column = job->column,
-        .scale = type == ATTREE_I8 ? job->scale + from : NULL,
-        .depth = to - from,
-        .ahead = job->ahead,
-    };
-}
+/* How keys are folded: all of them seen by all rows, from cache; the same, streaming from memory; some of them with
+ * weights of -0 in some rows, which do not see them. */
+typedef enum value_way { DENSE, STREAMED, MIXED } value_way;
 
-/* u += weights * values, which are in cache or streamed. */
-ATTREE_INLINE void value_tile(const int rows, const int vecs, const int32_t type, const bool streamed,
+/* u += weights * values. */
+ATTREE_INLINE void value_tile(const int rows, const int vecs, const int32_t type, const value_way way,
                               const value_job *job)
 {
     vf acc[TILE_ROWS * TILE_VECS];
@@ -39,15 +26,22 @@ ATTREE_INLINE void value_tile(const int rows, const int vecs, const int32_t type
 #pragma GCC unroll 8
         for (int v = 0; v < vecs; v++)
             acc[r * vecs + v] = job->fresh ? vf_zero() : vf_load(job->u + r * job->u_stride + v * VF_LANES);
-    const key_range seen = job->seen, dense = job->dense;
-    if (seen.from < dense.from)
-        tile_multiply_visible(acc, rows, vecs, type, value_operands(job, type, seen.from, dense.from));
-    if (streamed)
-        tile_multiply_streamed(acc, rows, vecs, type, value_operands(job, type, dense.from, dense.to));
-    else
-        tile_multiply(acc, rows, vecs, type, value_operands(job, type, dense.from, dense.to));
-    if (dense.to < seen.to)
-        tile_multiply_visible(acc, rows, vecs, type, value_operands(job, type, dense.to, seen.to));
+    const tile_operands operands = {
+        .factor = job->weights + job->keys.from,
+        .factor_row = SCORE_STRIDE,
+        .factor_step = 1,
+        .row = job->values,
+        .row_bytes = job->row_bytes,
+        .column = job->column,
+        .scale = type == ATTREE_I8 ? job->scale + job->keys.from : NULL,
+        .depth = job->keys.to - job->keys.from,
+        .ahead = job->ahead,
+    };
+    switch (way) {
+    case STREAMED: tile_multiply_streamed(acc, rows, vecs, type, operands); break;
+    case MIXED: tile_multiply_visible(acc, rows, vecs, type, operands); break;
+    default: tile_multiply(acc, rows, vecs, type, operands); break;
+    }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
@@ -55,37 +49,48 @@ ATTREE_INLINE void value_tile(const int rows, const int vecs, const int32_t type
             vf_store(job->u + r * job->u_stride + v * VF_LANES, acc[r * vecs + v]);
 }
 
-/* Cases above TILE_ROWS never happen; they name a tile that exists. */
-ATTREE_INLINE void value_rows(int64_t rows, const int vecs, const value_job *job)
+/* Values that are packed. Cases above TILE_ROWS never happen; they name a tile that exists. */
+ATTREE_INLINE void value_rows(int64_t rows, const int vecs, const value_way way, const value_job *job)
 {
     switch (rows) {
-    case 1: value_tile(1, vecs, ATTREE_F32, false, job); break;
-    case 2: value_tile(2, vecs, ATTREE_F32, false, job); break;
-    case 3: value_tile(3, vecs, ATTREE_F32, false, job); break;
-    case 4: value_tile(4, vecs, ATTREE_F32, false, job); break;
-    case 5: value_tile(5, vecs, ATTREE_F32, false, job); break;
-    case 6: value_tile(6, vecs, ATTREE_F32, false, job); break;
-    case 7: value_tile(TILE_ROWS < 7 ? 1 : 7, vecs, ATTREE_F32, false, job); break;
-    case 8: value_tile(TILE_ROWS < 8 ? 1 : 8, vecs, ATTREE_F32, false, job); break;
-    case 9: value_tile(TILE_ROWS < 9 ? 1 : 9, vecs, ATTREE_F32, false, job); break;
-    case 10: value_tile(TILE_ROWS < 10 ? 1 : 10, vecs, ATTREE_F32, false, job); break;
-    case 11: value_tile(TILE_ROWS < 11 ? 1 : 11, vecs, ATTREE_F32, false, job); break;
-    default: value_tile(TILE_ROWS, vecs, ATTREE_F32, false, job); break;
+    case 1: value_tile(1, vecs, ATTREE_F32, way, job); break;
+    case 2: value_tile(2, vecs, ATTREE_F32, way, job); break;
+    case 3: value_tile(3, vecs, ATTREE_F32, way, job); break;
+    case 4: value_tile(4, vecs, ATTREE_F32, way, job); break;
+    case 5: value_tile(5, vecs, ATTREE_F32, way, job); break;
+    case 6: value_tile(6, vecs, ATTREE_F32, way, job); break;
+    case 7: value_tile(TILE_ROWS < 7 ? 1 : 7, vecs, ATTREE_F32, way, job); break;
+    case 8: value_tile(TILE_ROWS < 8 ? 1 : 8, vecs, ATTREE_F32, way, job); break;
+    case 9: value_tile(TILE_ROWS < 9 ? 1 : 9, vecs, ATTREE_F32, way, job); break;
+    case 10: value_tile(TILE_ROWS < 10 ? 1 : 10, vecs, ATTREE_F32, way, job); break;
+    case 11: value_tile(TILE_ROWS < 11 ? 1 : 11, vecs, ATTREE_F32, way, job); break;
+    default: value_tile(TILE_ROWS, vecs, ATTREE_F32, way, job); break;
     }
 }
 
 /* Vectors of the least number of columns: u rows are padded to a multiple of it. */
 #define UNIT_VECS (ATTREE__LANES / VF_LANES)
 
+ATTREE_INLINE int64_t value_columns(int64_t rows, int64_t columns, const value_way way, const value_job *job)
+{
+    if (columns >= PANEL) {
+        value_rows(rows, TILE_VECS, way, job);
+        return PANEL;
+    }
+    value_rows(rows, UNIT_VECS, way, job);
+    return ATTREE__LANES;
+}
+
 /* PANEL columns, or a unit at the end. Returns how many. */
 static int64_t value_group(int64_t rows, int64_t columns, const value_job *job)
 {
-    if (columns >= PANEL) {
-        value_rows(rows, TILE_VECS, job);
-        return PANEL;
-    }
-    value_rows(rows, UNIT_VECS, job);
-    return ATTREE__LANES;
+    return value_columns(rows, columns, DENSE, job);
+}
+
+/* The same, when some rows do not see some keys. */
+static int64_t value_group_mixed(int64_t rows, int64_t columns, const value_job *job)
+{
+    return value_columns(rows, columns, MIXED, job);
 }
 
 /* ---- Without packing ---- */
@@ -102,10 +107,10 @@ ATTREE_INLINE int64_t value_span_of(const int rows, const int32_t type, int64_t 
 {
     const int vecs = rows == 1 ? WIDEST_VECS : rows <= WIDE_ROWS ? WIDE_VECS : TILE_VECS;
     if (columns < vecs * VF_LANES) {
-        value_tile(rows, UNIT_VECS, type, true, job);
+        value_tile(rows, UNIT_VECS, type, STREAMED, job);
         return ATTREE__LANES;
     }
-    value_tile(rows, vecs, type, true, job);
+    value_tile(rows, vecs, type, STREAMED, job);
     return vecs * VF_LANES;
 }
 

@@ -11,7 +11,7 @@
 
 #include "attree/attree.h"
 
-/* Keys of a block, by absolute key index (contract, step 2). */
+/* Keys of a block, by absolute key index (contract, step 3). */
 #define ATTREE__BLOCK 256
 
 /* Partial sums of l (contract, step 4). Also the granularity of padding: u rows are padded to a multiple of this. */

@@ -162,6 +162,8 @@ template <class T> T load(const char *bytes)
 
 const char *type_name(CaseType type) { return type_info(type).name; }
 
+std::size_t type_bytes(CaseType type) { return type_info(type).bytes; }
+
 std::int64_t parse_integer(const std::string &what, const std::string &text)
 {
     std::int64_t value = 0;
@@ -226,6 +228,26 @@ std::vector<double> read_numbers(const CaseFile &file, const std::string &name)
         }
     }
     return numbers;
+}
+
+std::vector<std::int64_t> read_integers(const CaseFile &file, const std::string &name)
+{
+    const CaseTensor &tensor = find_tensor(file, name);
+    if (tensor.type != CaseType::i64)
+        fail("tensor " + name + " is " + type_name(tensor.type) + "; it must be i64");
+    std::vector<std::int64_t> integers(tensor.count);
+    for (std::size_t n = 0; n < tensor.count; n++)
+        integers[n] = load<std::int64_t>(file.payload.data() + tensor.offset + 8 * n);
+    return integers;
+}
+
+std::vector<std::byte> read_bytes(const CaseFile &file, const std::string &name)
+{
+    const CaseTensor &tensor = find_tensor(file, name);
+    std::vector<std::byte> bytes(tensor.count * type_bytes(tensor.type));
+    if (!bytes.empty())
+        std::memcpy(bytes.data(), file.payload.data() + tensor.offset, bytes.size());
+    return bytes;
 }
 
 } // namespace bench

@@ -26,15 +26,18 @@ struct CaseFile {
     std::string payload;
 };
 
-/* "f16" */
+/* "f16", 2 */
 const char *type_name(CaseType type);
+std::size_t type_bytes(CaseType type);
 
 /* These throw std::runtime_error with a sentence that does not name the file. */
 CaseFile read_case_file(const std::string &path);
 const CaseTensor &find_tensor(const CaseFile &file, const std::string &name);
 
-/* The elements of an f32, f16 or f64 tensor, exactly. */
+/* The elements of a tensor: those of an f32, f16 or f64 one exactly, those of an i64 one, and any, as they are. */
 std::vector<double> read_numbers(const CaseFile &file, const std::string &name);
+std::vector<std::int64_t> read_integers(const CaseFile &file, const std::string &name);
+std::vector<std::byte> read_bytes(const CaseFile &file, const std::string &name);
 
 /* All of text as a number; errors call it `what`. */
 std::int64_t parse_integer(const std::string &what, const std::string &text);

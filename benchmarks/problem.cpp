@@ -19,39 +19,48 @@ attree_strides heads_inside(std::int64_t heads, std::int64_t tokens, std::int64_
 
 namespace {
 
-/* The position of query 0 among the keys. */
-std::int64_t first_position(const attree_desc &desc)
-{
-    return (desc.flags & ATTREE_USE_Q_OFFSET) != 0 ? desc.q_offset : desc.kv_len - desc.q_len;
-}
-
-/* Pairs of a query and a key that it may see, of one head. */
+/* Pairs of a query and a key that it may see, of one query head and all batch entries. */
 double visible_pairs(const attree_desc &desc)
 {
-    const double keys = static_cast<double>(desc.kv_len);
-    if ((desc.flags & ATTREE_CAUSAL) == 0)
-        return static_cast<double>(desc.q_len) * keys;
-    /* Query i sees position + i + 1 keys, but at least 0 and at most K: a ramp from query `from` to query `to`. */
-    const std::int64_t position = first_position(desc);
-    const std::int64_t from = std::clamp<std::int64_t>(-position, 0, desc.q_len);
-    const std::int64_t to = std::clamp(desc.kv_len - position, from, desc.q_len);
-    const double ramp = static_cast<double>(to - from) * (static_cast<double>(2 * position + from + to + 1)) / 2.0;
-    return ramp + static_cast<double>(desc.q_len - to) * keys;
+    const bool alike = desc.kv_lens == nullptr && desc.q_offsets == nullptr; // all entries of the batch
+    double pairs = 0.0;
+    if (desc.batch == 0)
+        return pairs; // the number of queries means nothing then
+    for (std::int64_t b = 0; b < (alike ? 1 : desc.batch); b++)
+        for (std::int64_t i = 0; i < desc.q_len; i++) {
+            const KeyRange keys = visible_keys(desc, b, i);
+            pairs += static_cast<double>(keys.end - keys.first);
+        }
+    return alike ? pairs * static_cast<double>(desc.batch) : pairs;
 }
 
 } // namespace
 
-KeyRange visible_keys(const attree_desc &desc, std::int64_t query)
+/* Nothing overflows: attree has accepted desc, and limits to windows, which may be any number, are compared first. */
+KeyRange visible_keys(const attree_desc &desc, std::int64_t batch, std::int64_t query)
 {
-    if ((desc.flags & ATTREE_CAUSAL) == 0)
-        return {0, desc.kv_len};
-    return {0, std::clamp<std::int64_t>(first_position(desc) + query + 1, 0, desc.kv_len)};
+    const std::int64_t kv_len = desc.kv_lens != nullptr ? desc.kv_lens[batch] : desc.kv_len;
+    std::int64_t position = query + kv_len - desc.q_len;
+    if (desc.q_offsets != nullptr)
+        position = query + desc.q_offsets[batch];
+    else if ((desc.flags & ATTREE_USE_Q_OFFSET) != 0)
+        position = query + desc.q_offset;
+    const bool window = (desc.flags & ATTREE_USE_WINDOW) != 0, causal = (desc.flags & ATTREE_CAUSAL) != 0;
+    const std::int64_t left = window ? desc.window_left : -1;
+    const std::int64_t right = causal ? 0 : window ? desc.window_right : -1;
+    KeyRange keys{0, kv_len};
+    if (left >= 0 && left < position)
+        keys.first = std::min(position - left, kv_len);
+    if (right >= 0 && right < kv_len - position)
+        keys.end = std::min(position + right + 1, kv_len);
+    keys.end = std::max(keys.end, keys.first);
+    return keys;
 }
 
 double operation_count(const attree_desc &desc)
 {
     return 2.0 * static_cast<double>(desc.qk_width + desc.v_width) * visible_pairs(desc) *
-           static_cast<double>(desc.batch * desc.q_heads);
+           static_cast<double>(desc.q_heads);
 }
 
 double kv_bytes(const attree_desc &desc)

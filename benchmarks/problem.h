@@ -8,13 +8,14 @@
 
 namespace bench {
 
-/* The descriptor has all strides written out. Elements are of its types. */
+/* The descriptor has all strides written out, and no ragged batches. Elements are of its types. */
 struct Problem {
     attree_desc desc{};
     const void *q = nullptr, *k = nullptr, *v = nullptr;
+    const void *mask = nullptr, *bias = nullptr; // optional; the mask is of bytes
 };
 
-/* Keys first <= j < end. */
+/* Keys first <= j < end; none when they are equal. */
 struct KeyRange {
     std::int64_t first, end;
 };
@@ -23,10 +24,10 @@ struct KeyRange {
 attree_strides heads_outside(std::int64_t heads, std::int64_t tokens, std::int64_t width);
 attree_strides heads_inside(std::int64_t heads, std::int64_t tokens, std::int64_t width);
 
-/* The keys that a query may see. */
-KeyRange visible_keys(const attree_desc &desc, std::int64_t query);
+/* The keys that a query may see, masks and biases aside. */
+KeyRange visible_keys(const attree_desc &desc, std::int64_t batch, std::int64_t query);
 
-/* Floating-point operations of both products, 2 (D + E) for each visible pair of a query and a key. */
+/* Floating-point operations of both products, 2 (D + E) for each such pair of a query and a key. */
 double operation_count(const attree_desc &desc);
 
 /* Bytes of K and V, each read once. */

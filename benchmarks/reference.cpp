@@ -26,6 +26,29 @@ double default_scale(const attree_desc &desc)
     return desc.qk_width > 0 ? 1.0 / std::sqrt(static_cast<double>(desc.qk_width)) : 1.0;
 }
 
+/* The element of a tensor over pairs for a row and a key; one for all along a dimension of size 1. */
+std::int64_t offset(const attree_pairs &p, const Row &row, std::int64_t key)
+{
+    return (p.batches == 1 ? 0 : row.batch * p.batch_stride) + (p.heads == 1 ? 0 : row.head * p.head_stride) +
+           (p.queries == 1 ? 0 : row.query * p.query_stride) + (p.keys == 1 ? 0 : key * p.key_stride);
+}
+
+constexpr double hidden = -std::numeric_limits<double>::infinity();
+
+/* What becomes of the scaled product of a query and a key. */
+double finish_score(const Problem &problem, const Row &row, std::int64_t key, double s)
+{
+    const attree_desc &desc = problem.desc;
+    if (problem.mask != nullptr && static_cast<const unsigned char *>(problem.mask)[offset(desc.mask, row, key)] == 0)
+        return hidden;
+    if (desc.softcap > 0.0f)
+        s = static_cast<double>(desc.softcap) * std::tanh(s / static_cast<double>(desc.softcap));
+    if (problem.bias == nullptr)
+        return s;
+    const double bias = element(desc.bias_type, problem.bias, offset(desc.bias, row, key));
+    return bias == hidden ? hidden : s + bias; // whatever s is, NaN too
+}
+
 std::vector<double> scores(const Problem &problem, const Row &row, KeyRange keys)
 {
     const attree_desc &desc = problem.desc;
@@ -39,7 +62,7 @@ std::vector<double> scores(const Problem &problem, const Row &row, KeyRange keys
         for (std::int64_t c = 0; c < desc.qk_width; c++)
             sum += element(desc.q_type, problem.q, q + c * desc.q.width) *
                    element(desc.k_type, problem.k, k + c * desc.k.width);
-        s.push_back(sum * scale);
+        s.push_back(finish_score(problem, row, j, sum * scale));
     }
     return s;
 }
@@ -48,15 +71,17 @@ std::vector<double> scores(const Problem &problem, const Row &row, KeyRange keys
 void attend(const Problem &problem, Row &row)
 {
     const attree_desc &desc = problem.desc;
-    const KeyRange keys = visible_keys(desc, row.query);
+    const KeyRange keys = visible_keys(desc, row.batch, row.query);
     const std::vector<double> s = scores(problem, row, keys);
     const std::int64_t group = row.head / (desc.q_heads / desc.kv_heads);
     row.o.assign(static_cast<std::size_t>(desc.v_width), 0.0);
-    if (s.empty())
-        return;
-    const double highest = *std::max_element(s.begin(), s.end());
+    double highest = hidden;
+    for (const double score : s)
+        highest = std::max(highest, score);
     double total = 0.0;
     for (std::size_t j = 0; j < s.size(); j++) {
+        if (s[j] == hidden)
+            continue; // its value may be anything
         const double weight = std::exp(s[j] - highest);
         std::int64_t v = offset(desc.v, row.batch, group, keys.first + static_cast<std::int64_t>(j));
         total += weight;
@@ -66,8 +91,10 @@ void attend(const Problem &problem, Row &row)
         }
     }
     for (double &sum : row.o)
-        sum /= total;
+        sum = total == 0.0 ? 0.0 : sum / total; // 0: no key is visible, as the largest weight is 1
 }
+
+} // namespace
 
 double distance(double a, double b)
 {
@@ -75,8 +102,6 @@ double distance(double a, double b)
         return std::isnan(a) && std::isnan(b) ? 0.0 : std::numeric_limits<double>::infinity();
     return a == b ? 0.0 : std::abs(a - b); // equal infinities are equal
 }
-
-} // namespace
 
 std::vector<Row> reference_rows(const Problem &problem, std::int64_t most)
 {
@@ -96,14 +121,14 @@ std::vector<Row> reference_rows(const Problem &problem, std::int64_t most)
     return rows;
 }
 
-double max_error(const attree_desc &desc, const float *o, const std::vector<Row> &rows)
+double max_error(const attree_desc &desc, const void *o, const std::vector<Row> &rows)
 {
     double largest = 0.0;
     for (const Row &row : rows) {
-        const float *computed = o + offset(desc.o, row.batch, row.head, row.query);
+        std::int64_t at = offset(desc.o, row.batch, row.head, row.query);
         for (const double expected : row.o) {
-            largest = std::max(largest, distance(static_cast<double>(*computed), expected));
-            computed += desc.o.width;
+            largest = std::max(largest, distance(element(desc.o_type, o, at), expected));
+            at += desc.o.width;
         }
     }
     return largest;

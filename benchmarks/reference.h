@@ -19,9 +19,11 @@ struct Row {
 /* At most `most` rows, spread evenly over heads and queries, first and last among them. */
 std::vector<Row> reference_rows(const Problem &problem, std::int64_t most);
 
-/* The largest absolute difference between o, laid out as desc says, and the rows; infinite where just one of the two is
- * NaN. 0 without rows. */
-double max_error(const attree_desc &desc, const float *o, const std::vector<Row> &rows);
+/* |a - b|; infinite when just one of the two is NaN, 0 when both are, or when they are the same infinity. */
+double distance(double a, double b);
+
+/* The largest distance between o, laid out as desc says, and the rows. 0 without rows. */
+double max_error(const attree_desc &desc, const void *o, const std::vector<Row> &rows);
 
 } // namespace bench
 

@@ -188,7 +188,7 @@ void Unfused::attend(Way way, std::int64_t task, float *scores)
 void Unfused::soften_row(float *scores, std::int64_t i) const
 {
     float *const row = scores + i * desc_.kv_len;
-    const std::int64_t visible = visible_keys(desc_, stacked_ ? 0 : i).end;
+    const std::int64_t visible = visible_keys(desc_, 0, stacked_ ? 0 : i).end;
     if (visible > 0)
         softmax_row_(row, visible);
     std::fill(row + visible, row + desc_.kv_len, 0.0f);

@@ -59,8 +59,9 @@ class Workload {
     Problem problem_;
     std::unique_ptr<attree_plan, DestroyPlan> plan_;
     std::string description_;
-    Buffer q_, o_, workspace_;
-    std::vector<Buffer> k_, v_; // copies
+    Buffer q_, o_, mask_, bias_, workspace_;
+    std::vector<std::int64_t> kv_lens_, q_offsets_; // the descriptor points to them
+    std::vector<Buffer> k_, v_;                     // copies
     std::size_t next_copy_ = 0;
     bool streams_ = false;
     std::vector<Row> expected_;

@@ -23,6 +23,8 @@
 
 #include "attree/attree.h"
 
+#define TWO_TO(n) ((int64_t)1 << (n))
+#define MOST (INT64_MAX / 2)
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
 /* ---- A valid problem ---- */
@@ -317,6 +319,28 @@ static const bad_field bad_fields[] = {
     {FIELD(threads), INT32_MIN, ATTREE_ERROR_VALUE},
     {FIELD(threads), INT32_MAX, ATTREE_ERROR_VALUE},
     {FIELD(threads), 65537, ATTREE_ERROR_VALUE},
+    {FIELD(mask_kind), -1, ATTREE_ERROR_VALUE},
+    {FIELD(mask_kind), ATTREE_MASK_BITS + 1, ATTREE_ERROR_VALUE},
+    {FIELD(mask_kind), INT32_MIN, ATTREE_ERROR_VALUE},
+    {FIELD(bias_type), -1, ATTREE_ERROR_TYPE},
+    {FIELD(bias_type), ATTREE_BF16 + 1, ATTREE_ERROR_TYPE},
+    {FIELD(bias_type), INT32_MAX, ATTREE_ERROR_TYPE},
+    {FIELD(mask.batches), -1, ATTREE_ERROR_SHAPE},
+    {FIELD(mask.batches), B + 1, ATTREE_ERROR_SHAPE},
+    {FIELD(mask.heads), G, ATTREE_ERROR_SHAPE}, /* per head, not per group */
+    {FIELD(mask.heads), INT64_MAX, ATTREE_ERROR_SHAPE},
+    {FIELD(mask.queries), 2, ATTREE_ERROR_SHAPE},
+    {FIELD(mask.queries), INT64_MIN, ATTREE_ERROR_SHAPE},
+    {FIELD(mask.keys), K - 1, ATTREE_ERROR_SHAPE},
+    {FIELD(mask.keys), -K, ATTREE_ERROR_SHAPE},
+    {FIELD(bias.batches), B + 1, ATTREE_ERROR_SHAPE},
+    {FIELD(bias.batches), INT64_MIN, ATTREE_ERROR_SHAPE},
+    {FIELD(bias.heads), G, ATTREE_ERROR_SHAPE},
+    {FIELD(bias.heads), -1, ATTREE_ERROR_SHAPE},
+    {FIELD(bias.queries), Q + 1, ATTREE_ERROR_SHAPE},
+    {FIELD(bias.queries), INT64_MAX, ATTREE_ERROR_SHAPE},
+    {FIELD(bias.keys), 2, ATTREE_ERROR_SHAPE},
+    {FIELD(bias.keys), -1, ATTREE_ERROR_SHAPE},
 };
 
 static void set_field(attree_desc *desc, const bad_field *field)
@@ -394,6 +418,133 @@ static void test_q_offset(void **state)
         assert_true(((const float *)p->args.o)[i] == 0.0f);
     for (size_t i = 0; i < COUNT_OF(p->lse); i++)
         assert_true(p->args.lse[i] == -INFINITY);
+}
+
+static void test_softcap(void **state)
+{
+    problem *p = *state;
+    const float bad[] = {-1.0f, -1e-45f, NAN, -NAN, INFINITY, -INFINITY};
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        attree_desc desc = valid_desc();
+        desc.softcap = bad[i];
+        expect_bad_desc(p, &desc, ATTREE_ERROR_VALUE, "softcap");
+    }
+    const float good[] = {-0.0f, 1e-45f, 3e38f};
+    for (size_t i = 0; i < COUNT_OF(good); i++) {
+        attree_desc desc = valid_desc();
+        desc.softcap = good[i];
+        assert_int_equal(plan_status(&desc), ATTREE_OK);
+    }
+}
+
+static void test_window(void **state)
+{
+    problem *p = *state;
+    const int64_t bad[] = {-2, INT32_MIN, INT64_MIN};
+    for (size_t i = 0; i < COUNT_OF(bad); i++)
+        for (int side = 0; side < 2; side++) {
+            attree_desc desc = valid_desc();
+            *(side ? &desc.window_right : &desc.window_left) = bad[i];
+            expect_accepted(p, &desc); /* the flag is off */
+            desc.flags = ATTREE_USE_WINDOW;
+            expect_bad_desc(p, &desc, ATTREE_ERROR_VALUE, side ? "window_right" : "window_left");
+        }
+    const int64_t wide[] = {-1, K, MOST, INT64_MAX};
+    for (size_t i = 0; i < COUNT_OF(wide); i++)
+        for (int64_t offset = -1; offset <= 1; offset++) {
+            attree_desc desc = valid_desc();
+            desc.flags = ATTREE_USE_WINDOW | (offset ? ATTREE_USE_Q_OFFSET : 0);
+            desc.window_left = desc.window_right = wide[i];
+            expect_accepted(p, &desc);
+            desc.q_offset = offset * MOST; /* no sum overflows */
+            assert_int_equal(attree_attention(&desc, &p->args), ATTREE_OK);
+            reset(p);
+        }
+}
+
+/* ---- Sequences ---- */
+
+typedef struct bad_sequences {
+    const char *name;
+    attree_status status;
+    int64_t numbers[B + 1];
+} bad_sequences;
+
+static void set_sequences(attree_desc *desc, const char *name, const int64_t *numbers)
+{
+    const struct {
+        const char *name;
+        const int64_t **field;
+    } fields[] = {{"kv_lens", &desc->kv_lens},
+                  {"q_offsets", &desc->q_offsets},
+                  {"q_starts", &desc->q_starts},
+                  {"kv_starts", &desc->kv_starts}};
+    for (size_t i = 0; i < COUNT_OF(fields); i++)
+        if (strcmp(name, fields[i].name) == 0)
+            *fields[i].field = numbers;
+}
+
+static void test_bad_sequences(void **state)
+{
+    const problem *p = *state;
+    const bad_sequences cases[] = {
+        {"kv_lens", ATTREE_ERROR_SHAPE, {-1, K}},
+        {"kv_lens", ATTREE_ERROR_SHAPE, {K, K + 1}},
+        {"kv_lens", ATTREE_ERROR_SHAPE, {0, INT64_MAX}},
+        {"kv_lens", ATTREE_ERROR_SHAPE, {INT64_MIN, 0}},
+        {"q_offsets", ATTREE_ERROR_OVERFLOW, {0, INT64_MAX}},
+        {"q_offsets", ATTREE_ERROR_OVERFLOW, {INT64_MIN, 0}},
+        {"q_offsets", ATTREE_ERROR_OVERFLOW, {MOST + 1, 0}},
+        {"q_starts", ATTREE_ERROR_SHAPE, {1, 2, Q}},
+        {"q_starts", ATTREE_ERROR_SHAPE, {-1, 2, Q}},
+        {"q_starts", ATTREE_ERROR_SHAPE, {0, 2, Q - 1}}, /* not all tokens */
+        {"q_starts", ATTREE_ERROR_SHAPE, {0, 2, Q + 1}},
+        {"q_starts", ATTREE_ERROR_SHAPE, {0, Q + 1, Q}}, /* decreasing */
+        {"q_starts", ATTREE_ERROR_SHAPE, {0, -1, Q}},
+        {"q_starts", ATTREE_ERROR_SHAPE, {0, INT64_MIN, Q}},
+        {"q_starts", ATTREE_ERROR_SHAPE, {INT64_MAX, INT64_MAX, INT64_MAX}},
+        {"kv_starts", ATTREE_ERROR_SHAPE, {2, 2, K}},
+        {"kv_starts", ATTREE_ERROR_SHAPE, {0, 0, 0}},
+        {"kv_starts", ATTREE_ERROR_SHAPE, {0, 2, INT64_MAX}},
+        {"kv_starts", ATTREE_ERROR_SHAPE, {0, INT64_MAX, K}},
+        {"kv_starts", ATTREE_ERROR_SHAPE, {0, 4, 3}},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        attree_desc desc = valid_desc();
+        set_sequences(&desc, cases[i].name, cases[i].numbers);
+        expect_bad_desc(p, &desc, cases[i].status, cases[i].name);
+    }
+}
+
+/* With kv_starts the room of an entry is what its starts leave. */
+static void test_lengths_beyond_their_room(void **state)
+{
+    const problem *p = *state;
+    const int64_t starts[B + 1] = {0, 2, K}, good[B] = {2, K - 2}, bad[B] = {3, 0};
+    attree_desc desc = valid_desc();
+    desc.kv_starts = starts;
+    desc.kv_lens = good;
+    assert_int_equal(plan_status(&desc), ATTREE_OK);
+    desc.kv_lens = bad;
+    expect_bad_desc(p, &desc, ATTREE_ERROR_SHAPE, "kv_lens");
+    desc = valid_desc();
+    desc.batch = 0; /* starts then hold one number */
+    desc.q_starts = starts;
+    expect_bad_desc(p, &desc, ATTREE_ERROR_SHAPE, "q_starts");
+    desc.q_len = 0;
+    assert_int_equal(plan_status(&desc), ATTREE_OK);
+}
+
+/* What says nothing new changes nothing. */
+static void test_trivial_sequences(void **state)
+{
+    problem *p = *state;
+    const int64_t lens[B] = {K, K}, offsets[B] = {K - Q, K - Q};
+    attree_desc desc = valid_desc();
+    desc.kv_lens = lens;
+    expect_accepted(p, &desc);
+    desc.q_offsets = offsets;
+    expect_accepted(p, &desc);
 }
 
 static void test_good_threads(void **state)
@@ -555,9 +706,6 @@ static attree_desc shaped(const int64_t shape[7])
                          .v_width = shape[6],
                          .threads = 256};
 }
-
-#define TWO_TO(n) ((int64_t)1 << (n))
-#define MOST (INT64_MAX / 2)
 
 static void test_products_that_overflow(void **state)
 {
@@ -979,6 +1127,198 @@ static void test_inputs_may_overlap(void **state)
     assert_memory_equal(args.o, together, sizeof together);
 }
 
+/* ---- Masks, biases, slopes, sinks, functions ---- */
+
+enum { PAIRS = B * H * Q * K };
+
+/* Room for a mask and a bias of all pairs, of 0 and of bytes that show; slopes of 0, sinks of -inf. All of it leaves
+ * the results as they are. */
+typedef struct extras {
+    uint8_t mask[PAIRS];
+    float bias[PAIRS], slopes[H], sinks[H];
+} extras;
+
+static extras neutral_extras(void)
+{
+    extras e = {.sinks = {-INFINITY, -INFINITY, -INFINITY, -INFINITY}};
+    memset(e.mask, 1, sizeof e.mask);
+    return e;
+}
+
+static attree_args with_extras(const problem *p, const extras *e)
+{
+    attree_args args = p->args;
+    args.mask = e->mask;
+    args.bias = e->bias;
+    args.alibi_slopes = e->slopes;
+    args.sinks = e->sinks;
+    args.alibi_heads = args.sink_heads = H;
+    return args;
+}
+
+static void test_neutral_extras(void **state)
+{
+    const problem *p = *state;
+    const extras e = neutral_extras();
+    const attree_args args = with_extras(p, &e);
+    assert_int_equal(attree_run(p->plan, &args), ATTREE_OK);
+    expect_right(p, args.o, args.lse);
+}
+
+static void test_bad_slopes_and_sinks(void **state)
+{
+    const problem *p = *state;
+    const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
+    for (size_t i = 0; i < COUNT_OF(bad); i++)
+        for (int h = 0; h < H; h++) {
+            extras e = neutral_extras();
+            const attree_args args = with_extras(p, &e);
+            e.slopes[h] = bad[i];
+            expect_bad_args(p, &args, ATTREE_ERROR_NONFINITE, "alibi_slopes");
+            e.slopes[h] = 0.0f;
+            e.sinks[h] = bad[i];
+            if (bad[i] != -INFINITY) /* which is none */
+                expect_bad_args(p, &args, ATTREE_ERROR_NONFINITE, "sinks");
+        }
+}
+
+static void test_wrong_numbers_of_heads(void **state)
+{
+    const problem *p = *state;
+    const extras e = neutral_extras();
+    const int64_t bad[] = {0, 1, G, H - 1, H + 1, -1, -H, INT64_MAX, INT64_MIN};
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        attree_args args = with_extras(p, &e);
+        args.alibi_heads = bad[i];
+        expect_bad_args(p, &args, ATTREE_ERROR_SHAPE, "alibi_slopes");
+        args.alibi_heads = H;
+        args.sink_heads = bad[i];
+        expect_bad_args(p, &args, ATTREE_ERROR_SHAPE, "sinks");
+        args = p->args; /* ignored without the pointers */
+        args.alibi_heads = args.sink_heads = bad[i];
+        assert_int_equal(attree_run(p->plan, &args), ATTREE_OK);
+        expect_right(p, args.o, args.lse);
+        memcpy(p->memory, p->before, p->floats * sizeof(float));
+    }
+}
+
+static void test_misaligned_extras(void **state)
+{
+    const problem *p = *state;
+    extras e[2] = {neutral_extras(), neutral_extras()};
+    for (size_t bytes = 1; bytes < sizeof(float); bytes++) {
+        attree_args args = with_extras(p, &e[0]);
+        args.bias = (const char *)args.bias + bytes;
+        expect_bad_args(p, &args, ATTREE_ERROR_ALIGN, "bias");
+        args = with_extras(p, &e[0]);
+        args.alibi_slopes = (const float *)(const void *)((const char *)args.alibi_slopes + bytes);
+        expect_bad_args(p, &args, ATTREE_ERROR_ALIGN, "alibi_slopes");
+        args = with_extras(p, &e[0]);
+        args.sinks = (const float *)(const void *)((const char *)args.sinks + bytes);
+        expect_bad_args(p, &args, ATTREE_ERROR_ALIGN, "sinks");
+    }
+    attree_desc desc = valid_desc();
+    desc.bias_type = ATTREE_F16;
+    attree_args args = with_extras(p, &e[0]);
+    args.bias = (const char *)args.bias + 1;
+    forget_last_error();
+    expect_error("attree_attention", attree_attention(&desc, &args), ATTREE_ERROR_ALIGN, "bias");
+    expect_untouched(p);
+    args.bias = (const char *)args.bias + 1;
+    assert_int_equal(attree_attention(&desc, &args), ATTREE_OK);
+}
+
+static void test_block_without_score(void **state)
+{
+    const problem *p = *state;
+    attree_args args = p->args;
+    args.block = (attree_block_function)abort; /* never called */
+    expect_bad_args(p, &args, ATTREE_ERROR_NULL, "score");
+}
+
+/* Each extra where its last byte, or its first, is in an output or in the workspace. */
+static void check_extra_overlaps(const problem *p, tensor other)
+{
+    const char *const begin = (const char *)(p->memory + places[other].at);
+    const char *const last = begin + 4 * (other == WORKSPACE ? p->workspace_floats : places[other].count) - 4;
+    const struct {
+        const char *name;
+        size_t bytes;
+    } kinds[] = {{"mask", PAIRS}, {"bias", 4 * PAIRS}, {"alibi_slopes", 4 * H}, {"sinks", 4 * H}};
+    for (size_t i = 0; i < COUNT_OF(kinds); i++)
+        for (int end = 0; end < 2; end++) {
+            const void *const at = end ? last : begin + 4 - kinds[i].bytes;
+            attree_args args = p->args;
+            args.mask = i == 0 ? at : NULL;
+            args.bias = i == 1 ? at : NULL;
+            args.alibi_slopes = i == 2 ? at : NULL;
+            args.sinks = i == 3 ? at : NULL;
+            args.alibi_heads = args.sink_heads = H;
+            expect_bad_args_of_a_plan(p, &args, ATTREE_ERROR_ALIAS, kinds[i].name);
+            assert_true(last_error_names(places[other].name));
+        }
+}
+
+static void test_outputs_that_overlap_extras(void **state)
+{
+    problem *p = *state;
+    memset(p->memory, 0, p->floats * sizeof(float)); /* finite slopes and sinks, wherever they are */
+    memset(p->before, 0, p->floats * sizeof(float));
+    for (tensor other = OUT_O; other < MEMORIES; other++)
+        check_extra_overlaps(p, other);
+}
+
+static attree_pairs *pairs_of(attree_desc *desc, int which) { return which ? &desc->bias : &desc->mask; }
+
+/* A span in bytes: bits and bytes are measured as if they were numbers. */
+static void test_pair_strides_that_overflow(void **state)
+{
+    const problem *p = *state;
+    const int64_t bad[] = {INT64_MAX, INT64_MIN, INT64_MIN + 1, TWO_TO(62), -TWO_TO(62)};
+    for (int which = 0; which < 2; which++)
+        for (int dimension = 0; dimension < 4; dimension++)
+            for (size_t i = 0; i < COUNT_OF(bad); i++) {
+                attree_desc desc = valid_desc();
+                attree_pairs *const pairs = pairs_of(&desc, which);
+                *pairs =
+                    (attree_pairs){.batch_stride = H * Q * K, .head_stride = Q * K, .query_stride = K, .key_stride = 1};
+                int64_t *const strides[] = {&pairs->batch_stride, &pairs->head_stride, &pairs->query_stride,
+                                            &pairs->key_stride};
+                *strides[dimension] = bad[i];
+                expect_bad_desc(p, &desc, ATTREE_ERROR_OVERFLOW, which ? "bias" : "mask");
+                int64_t *const sizes[] = {&pairs->batches, &pairs->heads, &pairs->queries, &pairs->keys};
+                *sizes[dimension] = 1; /* the stride then means nothing */
+                assert_int_equal(plan_status(&desc), ATTREE_OK);
+            }
+}
+
+/* Nobody may have wanted one: only a run that gives it is refused. */
+static void test_dense_pairs_that_overflow(void **unused)
+{
+    (void)unused;
+    float number = 0.0f, o = 0.0f;
+    for (int which = 0; which < 2; which++) {
+        attree_desc desc = shaped((const int64_t[7]){1, 1, 1, TWO_TO(31), TWO_TO(31), 0, 1});
+        desc.threads = 1;
+        attree_plan *plan;
+        assert_int_equal(attree_plan_create(&plan, &desc), ATTREE_OK);
+        attree_args args = {.size = sizeof args,
+                            .v = &number,
+                            .o = &o,
+                            .mask = which ? NULL : &number,
+                            .bias = which ? &number : NULL,
+                            .workspace_bytes = attree_plan_workspace(plan)};
+        args.workspace = aligned_alloc(64, args.workspace_bytes);
+        assert_non_null(args.workspace);
+        forget_last_error();
+        expect_error("attree_run", attree_run(plan, &args), ATTREE_ERROR_OVERFLOW, which ? "bias" : "mask");
+        free(args.workspace);
+        attree_plan_destroy(plan);
+        pairs_of(&desc, which)->queries = 1; /* one that fits */
+        assert_int_equal(plan_status(&desc), ATTREE_OK);
+    }
+}
+
 /* ---- Zero sizes ---- */
 
 /* Tensors without elements may be NULL, and outputs that have some are right. */
@@ -1198,6 +1538,11 @@ int main(void)
         WITH_PROBLEM(test_heads_that_do_not_divide),
         WITH_PROBLEM(test_scale),
         WITH_PROBLEM(test_q_offset),
+        WITH_PROBLEM(test_softcap),
+        WITH_PROBLEM(test_window),
+        WITH_PROBLEM(test_bad_sequences),
+        WITH_PROBLEM(test_lengths_beyond_their_room),
+        WITH_PROBLEM(test_trivial_sequences),
         WITH_PROBLEM(test_good_threads),
         WITH_PROBLEM(test_args_size),
         WITH_PROBLEM(test_short_structs_are_not_read),
@@ -1222,6 +1567,14 @@ int main(void)
         WITH_PROBLEM(test_overlapping_outputs),
         WITH_PROBLEM(test_overlap_before_the_pointer),
         WITH_PROBLEM(test_inputs_may_overlap),
+        WITH_PROBLEM(test_neutral_extras),
+        WITH_PROBLEM(test_bad_slopes_and_sinks),
+        WITH_PROBLEM(test_wrong_numbers_of_heads),
+        WITH_PROBLEM(test_misaligned_extras),
+        WITH_PROBLEM(test_block_without_score),
+        WITH_PROBLEM(test_outputs_that_overlap_extras),
+        WITH_PROBLEM(test_pair_strides_that_overflow),
+        cmocka_unit_test(test_dense_pairs_that_overflow),
         cmocka_unit_test(test_no_keys),
         cmocka_unit_test(test_no_query_width),
         cmocka_unit_test(test_no_rows),

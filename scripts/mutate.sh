@@ -1,0 +1,174 @@
+#!/usr/bin/env bash
+# Usage: scripts/mutate.sh [--list] [--keep] [NAME...]
+#
+# Do the tests notice when the library is wrong? Copies the tree, puts one fault at a time into the copy, builds it and
+# runs the tests that should fail. A fault that no test notices has survived. Says which were caught; fails when one
+# survived, or when one no longer fits the sources.
+#
+#   NAME     only these faults
+#   --list   the names, and the files they are in
+#   --keep   keeps the copy, and says where it is
+#   --help   this text
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+# fault NAME FILE SED [TESTS]: a fault is what SED does to FILE. TESTS: those that should notice, as a regular expression
+# without test_; features and relations when left out.
+names=() files=() edits=() tests=()
+fault() {
+    names+=("$1") files+=("$2") edits+=("$3") tests+=("${4:-features|relations}")
+}
+
+# Geometry.
+fault window_left_one_less src/desc.c 's/? position - p->window_left : s->kv_len/? position - p->window_left + 1 : s->kv_len/'
+fault window_left_one_more src/desc.c 's/? position - p->window_left : s->kv_len/? position - p->window_left - 1 : s->kv_len/'
+fault window_right_one_less src/desc.c 's/end = position + p->window_right + 1;/end = position + p->window_right;/'
+fault window_right_one_more src/desc.c 's/end = position + p->window_right + 1;/end = position + p->window_right + 2;/'
+fault window_replaces_causal src/desc.c \
+    's/if (desc->flags & ATTREE_CAUSAL)/if (desc->flags \& ATTREE_CAUSAL \&\& !(desc->flags \& ATTREE_USE_WINDOW))/'
+fault kv_len_one_less src/desc.c 's/= desc->kv_lens\[b\];/= desc->kv_lens[b] - (desc->kv_lens[b] > 0);/'
+fault kv_len_one_more src/desc.c 's/= desc->kv_lens\[b\];/= desc->kv_lens[b] + (desc->kv_lens[b] < p->kv_len);/'
+fault kv_len_ignored_by_q_offset src/desc.c 's/s.q_offset = s.kv_len - s.q_len;/s.q_offset = p->kv_len - s.q_len;/'
+fault q_offset_defaults_to_zero src/desc.c 's/s.q_offset = s.kv_len - s.q_len;/s.q_offset = 0;/'
+fault q_offsets_ignored src/desc.c 's/s.q_offset = desc->q_offsets\[b\];/s.q_offset = p->q_offset;/'
+fault q_start_ignored_by_q src/block.c 's/tile->group \* p->group, tile->segment->sequence.q_start}/tile->group * p->group, 0}/'
+fault q_start_ignored_by_pairs src/block.c 's/ + s->q_start \* p->query//'
+fault q_start_ignored_by_o src/task.c 's/(q_start + i) \* p->o.token/i * p->o.token/'
+fault q_start_ignored_by_lse src/task.c 's/(q_start + i) \* p->lse.token/i * p->lse.token/'
+fault kv_start_ignored src/block.c 's/tile->segment->sequence.kv_start + first}/first}/'
+fault kv_start_ignored_by_pairs src/block.c 's/(s->kv_start + at\[1\])/at[1]/'
+fault unseen_keys_not_hidden src/kernels/softmax.inc.c 's/^        hide_unseen(row);//'
+fault keys_after_the_window_not_hidden src/kernels/softmax.inc.c 's/tail_hidden = vf_first(.*);/tail_hidden = s;/'
+fault keys_before_the_window_not_hidden src/kernels/softmax.inc.c 's/vf_first(row->seen.from - j, hidden, tail_hidden)/tail_hidden/'
+
+# Combining, sinks, finishing.
+fault sinks_dropped src/task.c 's/if (c->args->sinks)$/if (false)/'
+fault sink_of_another_group src/task.c 's/sinks\[tile->group \* group + /sinks[/'
+fault u_not_rescaled_scalar src/contract.c 's/au\[e\] \* fa)/au[e])/'
+fault u_not_rescaled_vector src/kernels/combine.inc.c 's/vf_mul(vf_load(au + e), wide_fa)/vf_load(au + e)/'
+fault l_not_rescaled_scalar src/contract.c 's/a->l\[r\] \* fa)/a->l[r])/'
+fault l_not_rescaled_vector src/kernels/combine.inc.c 's/a->l\[r\] \* fa)/a->l[r])/'
+fault right_l_not_rescaled_scalar src/contract.c 's/fmaf(b->l\[r\], fb,/fmaf(b->l[r], 1.0f,/'
+fault right_l_not_rescaled_vector src/kernels/combine.inc.c 's/fmaf(b->l\[r\], fb,/fmaf(b->l[r], 1.0f,/'
+fault lse_without_log src/contract.c 's/m + attree__logf(l)/m + l/'
+fault lse_without_maximum src/contract.c 's/m + attree__logf(l)/attree__logf(l)/'
+fault empty_rows_never_nan src/task.c 's/nan = p->empty_rows == ATTREE_EMPTY_NAN/nan = false/'
+fault empty_rows_never_noted src/task.c 's/if (p->empty_rows == ATTREE_EMPTY_ERROR)/if (false)/'
+
+# Scores.
+fault softcap_after_bias_scalar src/contract.c \
+    '/if (t->softcap > 0.0f)/,+1d; /^    return s;/i if (t->softcap > 0.0f) s = t->softcap * attree__tanhf(s / t->softcap);'
+fault softcap_after_bias_vector src/kernels/terms.inc.c \
+    '/if (t->softcap > 0.0f)/,+1d; s/^        add_bias(&t->bias, row);/&\n    if (t->softcap > 0.0f)\n        cap_scores(t, row);/'
+fault softcap_without_division_vector src/kernels/terms.inc.c 's/vf_tanh(vf_div(\(.*\), cap))/vf_tanh(\1)/'
+fault alibi_sign_scalar src/contract.c 's/(float)(t->distance + j - i)/(float)(i - j - t->distance)/'
+fault alibi_sign_vector src/kernels/terms.inc.c 's/vf_all(t->slopes\[row->head\])/vf_all(-t->slopes[row->head])/'
+fault alibi_without_query_vector src/kernels/terms.inc.c 's/t->distance + j - row->query/t->distance + j/'
+fault slopes_of_another_group src/block.c 's/args->alibi_slopes + at\[0\]/args->alibi_slopes/'
+fault bias_of_minus_infinity_added_scalar src/contract.c 's/bias == -INFINITY ? -INFINITY : s + bias/s + bias/'
+fault bias_of_minus_infinity_added_vector src/kernels/terms.inc.c 's/vf_replace_equal(sum, hidden, bias, hidden)/(sum)/'
+fault bias_head_ignored src/kernels/terms.inc.c 's/ + row->head \* p->head;/;/'
+fault mask_bits_reversed_scalar src/contract.h 's/>> (n & 7) & 1/>> (7 - (n \& 7)) \& 1/'
+fault mask_bits_reversed_vector src/kernels/terms.inc.c 's/bits >> i & 1u/bits >> (VF_LANES - 1 - i) \& 1u/'
+fault mask_dropped_vector src/kernels/terms.inc.c 's/^        apply_mask(&t->mask, &row);/        (void)row;/'
+fault score_tile_first_key_scalar src/contract.c 's/t->first_key + first,/t->first_key,/'
+fault score_tile_first_key_vector src/kernels/terms.inc.c 's/= t->first_key + s->seen.from,/= t->first_key,/'
+fault score_tile_head src/kernels/terms.inc.c 's/= t->first_head + row.head,/= t->first_head,/'
+fault block_skip_taken_for_partial src/block.c \
+    's/= args->block(&part, args->user);/= args->block(\&part, args->user) == ATTREE_BLOCK_FULL ? ATTREE_BLOCK_FULL : ATTREE_BLOCK_PARTIAL;/'
+fault block_skip_ignored_for_some_rows src/block.c 's/if (kind == ATTREE_BLOCK_SKIP)$/if (false)/'
+fault block_partial_ignored src/block.c 's/partial = partial || kind == ATTREE_BLOCK_PARTIAL;//'
+fault block_full_ignored src/block.c 's/if (!partial)$/if (false)/'
+fault weights_without_lse src/weights.c 's/scores\[j\] - lse/scores[j]/'
+
+# Refusals.
+fault kv_lens_beyond_room_accepted src/desc.c 's/desc->kv_lens\[b\] > room/desc->kv_lens[b] > room + 1/' arguments
+fault starts_may_decrease src/desc.c 's/if (starts\[b + 1\] < starts\[b\])/if (starts[b + 1] < 0)/' arguments
+fault starts_may_lose_tokens src/desc.c 's/if (starts\[batch\] != tokens)/if (starts[batch] > tokens)/' arguments
+fault sinks_may_be_infinite src/desc.c 's/!(args->sinks\[h\] < INFINITY)/isnan(args->sinks[h])/' arguments
+fault windows_may_be_negative src/desc.c 's/sides\[i\].given < -1/sides[i].given < -2/' arguments
+fault outputs_may_overlap_a_mask src/desc.c 's/span_if(args->mask, p->mask.span)/(attree__span){0, 0}/' arguments
+fault block_needs_no_score src/desc.c 's/ && args->block && !args->score/ \&\& false/' arguments
+
+keep='' list='' chosen=()
+while (($#)); do
+    case $1 in
+    --list) list=yes ;;
+    --keep) keep=yes ;;
+    --help | -h) usage && exit ;;
+    -*) fail "unknown argument $1; see --help" ;;
+    *)
+        [[ " ${names[*]} " == *" $1 "* ]] || fail "no fault is called $1; see --list"
+        chosen+=("$1")
+        ;;
+    esac
+    shift
+done
+if [[ $list ]]; then
+    for n in "${!names[@]}"; do
+        printf '%-40s %s\n' "${names[n]}" "${files[n]}"
+    done
+    exit
+fi
+
+copy=$(mktemp -d)
+if [[ $keep ]]; then
+    say "The copy is $copy."
+else
+    trap 'rm -rf "$copy"' EXIT
+fi
+(cd "$root" && git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$copy")
+
+generator=()
+if command -v ninja >/dev/null; then
+    generator=(-G Ninja)
+fi
+# Less optimized: compiling is most of the time. The bits are the same.
+quietly cmake -S "$copy" -B "$copy/build" -DATTREE_BENCHMARKS=OFF -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 \
+    "${generator[@]}"
+build_copy() {
+    cmake --build "$copy/build" --parallel "$(nproc)" \
+        --target test_features test_relations test_arguments >"$copy/log" 2>&1
+}
+# run_tests REGULAR_EXPRESSION
+run_tests() {
+    ctest --test-dir "$copy/build" -R "^test_($1)\$" --no-tests=error --stop-on-failure --timeout 60 >"$copy/log" 2>&1
+}
+
+say "Without a fault ..."
+if ! build_copy || ! run_tests 'features|relations|arguments'; then
+    cat "$copy/log" >&2
+    fail "the tests must pass before faults can show"
+fi
+
+caught=0 wrong=()
+# try N: fault number N.
+try() {
+    local file=$copy/${files[$1]} verdict
+    sed -i "${edits[$1]}" "$file"
+    if cmp -s "$file" "$root/${files[$1]}"; then
+        verdict='DOES NOT FIT the source any more'
+    elif ! build_copy; then
+        verdict='DOES NOT COMPILE'
+    elif run_tests "${tests[$1]}"; then
+        verdict=SURVIVED
+    else
+        verdict=caught
+    fi
+    say "$(printf '%-40s' "${names[$1]}") $verdict"
+    if [[ $verdict == caught ]]; then
+        caught=$((caught + 1))
+    else
+        wrong+=("${names[$1]}")
+    fi
+    cp "$root/${files[$1]}" "$file" # newer than what was built from the fault
+}
+# File by file, so that little is compiled twice.
+while IFS=$'\t' read -r _ n; do
+    if ((${#chosen[@]} == 0)) || [[ " ${chosen[*]} " == *" ${names[n]} "* ]]; then
+        try "$n"
+    fi
+done < <(for n in "${!names[@]}"; do printf '%s\t%s\n' "${files[n]}" "$n"; done | sort)
+say "$caught caught, ${#wrong[@]} not."
+((${#wrong[@]} == 0)) || fail "the tests do not notice: ${wrong[*]}"

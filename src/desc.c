@@ -626,9 +626,13 @@ static memory workspace_of(const attree_args *args)
     return (memory){"workspace", args->workspace, span_if(args->workspace, span), 64, true};
 }
 
-static attree__span per_head(const attree__problem *p)
+/* What a pointer to numbers for each head spans. */
+static attree__span per_head(const attree__problem *p, const void *pointer)
 {
-    return (attree__span){0, p->q_heads * (int64_t)sizeof(float)};
+    int64_t bytes;
+    if (!pointer || attree__mul_overflows(p->q_heads, (int64_t)sizeof(float), &bytes))
+        bytes = 0; /* nobody has the memory for so many heads */
+    return (attree__span){0, bytes};
 }
 
 static attree_status check_memory(const attree__problem *p, const attree_args *args)
@@ -647,8 +651,8 @@ static attree_status check_memory(const attree__problem *p, const attree_args *a
         {"page_table", args->page_table, span_if(args->page_table, p->table_span), 4, false},
         {"mask", args->mask, span_if(args->mask, p->mask.span), 1, false},
         {"bias", args->bias, span_if(args->bias, p->bias.span), attree__dtype_bytes(p->bias_type), false},
-        {"alibi_slopes", args->alibi_slopes, span_if(args->alibi_slopes, per_head(p)), 4, false},
-        {"sinks", args->sinks, span_if(args->sinks, per_head(p)), 4, false},
+        {"alibi_slopes", args->alibi_slopes, per_head(p, args->alibi_slopes), 4, false},
+        {"sinks", args->sinks, per_head(p, args->sinks), 4, false},
         {"o", args->o, p->states ? none : p->o_span, attree__dtype_bytes(p->o_type), true},
         {"lse", args->lse, p->states ? none : span_if(args->lse, p->lse_span), 4, true},
         {"states", args->states, p->states ? p->states_span : none, 4, true},
@@ -672,7 +676,7 @@ attree_status attree__problem_check_finish(const attree__problem *p, const attre
         return attree__fail(ATTREE_ERROR_OVERFLOW, "the size of states overflows 64 bits");
     const memory tensors[] = {
         {"states", args->states, p->states_span, 4, false},
-        {"sinks", args->sinks, span_if(args->sinks, per_head(p)), 4, false},
+        {"sinks", args->sinks, per_head(p, args->sinks), 4, false},
         {"o", args->o, p->o_span, attree__dtype_bytes(p->o_type), true},
         {"lse", args->lse, span_if(args->lse, p->lse_span), 4, true},
         workspace_of(args),

@@ -183,7 +183,7 @@ static void export_states(const context *c, const attree__tile *tile, const attr
     for (int64_t r = 0; r < tile->rows; r++) {
         float *const to = callers_state(c, tile, r);
         to[0] = states->m[r];
-        to[1] = states->l[r];
+        to[1] = attree__canonical(states->l[r]);
         for (int64_t e = 0; e < c->problem->v_width; e++)
             to[2 + e] = attree__canonical(states->u[r * states->u_stride + e]);
     }

@@ -25,19 +25,21 @@ static void check_weights(const attree__kernels *table, const float *k, const fl
     static float q[64] = {1.0f}, u[WEIGHTS];
     float m, l;
     const int32_t first = 0, end = KEYS;
-    const attree__fold fold = {
+    attree__fold fold = {
         .qk_width = 1,
         .v_width = WEIGHTS,
         .scale = 1.0f,
         .q = q,
         .rows = 1,
-        .k = {k, 1, 1, ATTREE_F32},
-        .v = {v, WEIGHTS, 1, ATTREE_F32},
+        .k = {.token = sizeof(float), .width = 1, .type = ATTREE_F32},
+        .v = {.token = WEIGHTS * sizeof(float), .width = 1, .type = ATTREE_F32},
         .first = &first,
         .end = &end,
         .out = {&m, &l, u, WEIGHTS},
         .scratch = scratch,
     };
+    attree__rows_place(&fold.k, k, ATTREE__PIECE * fold.k.token);
+    attree__rows_place(&fold.v, v, ATTREE__PIECE * fold.v.token);
     table->fold(&fold);
     for (int i = 0; i < WEIGHTS; i++) {
         const float expected = expected_weight(k[i + 1]);

@@ -36,7 +36,7 @@ fault q_start_ignored_by_q src/block.c 's/tile->group \* p->group, tile->segment
 fault q_start_ignored_by_pairs src/block.c 's/ + s->q_start \* p->query//'
 fault q_start_ignored_by_o src/task.c 's/(q_start + i) \* p->o.token/i * p->o.token/'
 fault q_start_ignored_by_lse src/task.c 's/(q_start + i) \* p->lse.token/i * p->lse.token/'
-fault kv_start_ignored src/block.c 's/tile->segment->sequence.kv_start + first}/first}/'
+fault kv_start_ignored src/place.c 's/sequence->kv_start - p->shard.first/-p->shard.first/'
 fault kv_start_ignored_by_pairs src/block.c 's/(s->kv_start + at\[1\])/at[1]/'
 fault unseen_keys_not_hidden src/kernels/softmax.inc.c 's/^        hide_unseen(row);//'
 fault keys_after_the_window_not_hidden src/kernels/softmax.inc.c 's/tail_hidden = vf_first(.*);/tail_hidden = s;/'

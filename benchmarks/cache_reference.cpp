@@ -16,7 +16,7 @@ constexpr std::int64_t rows_most = 8; // at least two of each distinct entry
 class Token {
   public:
     explicit Token(const Shape &shape)
-        : type_(shape.kv_type), original(static_cast<std::size_t>(shape.width)), kept(original.size()),
+        : type_(shape.kv_type), original_(static_cast<std::size_t>(shape.width)), kept_(original_.size()),
           row_(static_cast<std::size_t>(row_bytes(type_, shape.width)) / sizeof(float) + 1)
     {
     }
@@ -24,19 +24,17 @@ class Token {
     void load(Tensor tensor, std::int64_t n)
     {
         float scale;
-        random_row(tensor, n, original);
-        (void)encode_row(type_, original, row_.data(), &scale); // the cache has the same rows, and has noticed
-        decode_row(type_, row_.data(), scale, kept);
+        random_row(tensor, n, original_);
+        (void)encode_row(type_, original_, row_.data(), &scale); // the cache has the same rows, and has noticed
+        decode_row(type_, row_.data(), scale, kept_);
     }
+
+    const std::vector<float> &original() const { return original_; }
+    const std::vector<float> &kept() const { return kept_; }
 
   private:
     attree_dtype type_;
-
-  public:
-    std::vector<float> original, kept;
-
-  private:
-    std::vector<float> row_; // f32 aligns any type
+    std::vector<float> original_, kept_, row_; // the row of any type: f32 aligns it
 };
 
 double product(const std::vector<float> &a, const std::vector<float> &b)
@@ -82,15 +80,15 @@ void attend(const Shape &shape, const Sequences &sequences, CacheRow &row)
     std::vector<double> weights(visible), weights_of_f32(visible);
     for (std::size_t j = 0; j < visible; j++) {
         token.load(Tensor::k, first + static_cast<std::int64_t>(j));
-        weights[j] = scale * product(q, token.kept);
-        weights_of_f32[j] = scale * product(q, token.original);
+        weights[j] = scale * product(q, token.kept());
+        weights_of_f32[j] = scale * product(q, token.original());
     }
     soften(weights);
     soften(weights_of_f32);
     for (std::size_t j = 0; j < visible; j++) {
         token.load(Tensor::v, first + static_cast<std::int64_t>(j));
-        add(weights[j], token.kept, row.o);
-        add(weights_of_f32[j], token.original, row.o_of_f32);
+        add(weights[j], token.kept(), row.o);
+        add(weights_of_f32[j], token.original(), row.o_of_f32);
     }
 }
 

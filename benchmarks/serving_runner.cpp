@@ -46,8 +46,8 @@ class Rounds {
 
     attree_status warm_up();
     attree_status round(std::int64_t runs);
-    attree_status run_segment(CacheWorkload &workload, Segments &segments, std::int64_t runs);
-    attree_status run_rival(CacheWorkload &workload, Segments &segments);
+    static attree_status run_segment(CacheWorkload &workload, Segments &segments, std::int64_t runs);
+    static attree_status run_rival(CacheWorkload &workload, Segments &segments);
     double sample_twice(Limit limit, int threads) const;
     void sample_far();
     static std::int64_t fitting_runs(const Segments &segments, double most);

@@ -104,19 +104,29 @@ static void place_pieces(attree__rows *rows, const attree__place *s, const attre
     }
 }
 
+/* Units of `unit` bytes each, width units apart, to adjacent ones. */
+static void copy_row(char *to, const char *from, int64_t units, int64_t unit, int64_t width)
+{
+    if (width == 1 || units == 1) {
+        memcpy(to, from, (size_t)(units * unit));
+        return;
+    }
+    for (int64_t c = 0; c < units; c++)
+        memcpy(to + c * unit, from + c * width * unit, (size_t)unit);
+}
+
 /* Copies the rows of the seen keys to memory, adjacent to each other. */
 static void gather_rows(attree__rows *rows, const attree__place *s, int64_t units, char *memory,
                         const attree__keys *seen)
 {
     const int64_t unit = attree__dtype_bytes(rows->type), row_bytes = units * unit;
-    for (int64_t j = seen->first; j < seen->end; j++) {
-        const char *const from = attree__place_at(s, j);
-        char *const to = memory + j % ATTREE__BLOCK * row_bytes;
-        if (rows->width == 1 || units == 1)
-            memcpy(to, from, (size_t)row_bytes);
-        else
-            for (int64_t c = 0; c < units; c++)
-                memcpy(to + c * unit, from + c * rows->width * unit, (size_t)unit);
+    const int64_t size = s->page_size, end = s->first + seen->end; /* tokens, as those of the page table */
+    for (int64_t at = s->first + seen->first; at < end;) {
+        const int64_t page = at / size, last = (page + 1) * size < end ? (page + 1) * size : end;
+        const char *from = s->data + s->table[page] * s->page + (at - page * size) * s->token;
+        char *to = memory + (at - s->first) % ATTREE__BLOCK * row_bytes;
+        for (; at < last; at++, from += s->token, to += row_bytes)
+            copy_row(to, from, units, unit, rows->width);
     }
     rows->token = row_bytes;
     rows->width = 1;

@@ -13,6 +13,15 @@
 #define ATTREE_INLINE static inline __attribute__((always_inline))
 #define ATTREE_PRINTF(format_at, first_at) __attribute__((format(printf, format_at, first_at)))
 
+/* Before a loop with a constant count, all of which, or n rounds of which, are to be written out. Builds with sanitizers,
+ * which multiply the code that results, do without. */
+#if defined(ATTREE_COMPACT)
+#define ATTREE_UNROLL(n)
+#else
+#define ATTREE_PRAGMA(text) _Pragma(#text)
+#define ATTREE_UNROLL(n) ATTREE_PRAGMA(GCC unroll n)
+#endif
+
 /* A function that may use FMA, in a file compiled without it, for a caller that has asked attree__cpu_require(). */
 #if defined(__x86_64__)
 #define ATTREE_WITH_FMA __attribute__((target("fma")))

@@ -9,7 +9,7 @@ static void every_instruction_set_gives_the_golden_hash(void **state)
     const int count = available_isas(isas);
     for (int i = 0; i < count; i++) {
         uint64_t hash;
-        assert_int_equal(attree_golden_hash(isas[i], &hash), ATTREE_OK);
+        assert_int_equal(attree_golden_hash(isas[i], 0, &hash), ATTREE_OK);
         if (hash != ATTREE_GOLDEN)
             fail_msg("instruction set %d: hash 0x%016llx is not the golden one", (int)isas[i],
                      (unsigned long long)hash);

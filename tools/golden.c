@@ -18,6 +18,8 @@ typedef struct golden_case {
     int32_t scale; /* 0: the default */
     bool causal;
     int parts;
+    attree_isa isa;
+    int32_t threads;
 } golden_case;
 
 /* xorshift64*. */
@@ -104,7 +106,7 @@ static bool make_tensors(tensors *t, const golden_case *c, uint64_t *random)
     return t->q && t->k && t->v && t->bias && t->o && t->lse && t->mask;
 }
 
-static attree_desc describe(const golden_case *c, const tensors *t, attree_isa isa)
+static attree_desc describe(const golden_case *c, const tensors *t)
 {
     attree_desc d = {.size = sizeof d};
     d.batch = c->batch;
@@ -127,17 +129,18 @@ static attree_desc describe(const golden_case *c, const tensors *t, attree_isa i
     d.bias.batches = d.mask.batches = 1;
     d.mask_kind = ATTREE_MASK_BITS;
     d.kv_lens = c->parts & LENGTHS ? t->kv_lens : NULL;
-    d.isa = (int32_t)isa;
+    d.isa = (int32_t)c->isa;
+    d.threads = c->threads;
     return d;
 }
 
-static attree_status hash_case(uint64_t *hash, const golden_case *c, attree_isa isa, uint64_t seed)
+static attree_status hash_case(uint64_t *hash, const golden_case *c, uint64_t seed)
 {
     uint64_t random = 2 * seed + 1;
     tensors t = {.q = NULL};
     attree_status status = ATTREE_ERROR_MEMORY;
     if (make_tensors(&t, c, &random)) {
-        const attree_desc d = describe(c, &t, isa);
+        const attree_desc d = describe(c, &t);
         attree_args args = {.size = sizeof args, .q = t.q, .k = t.k, .v = t.v, .o = t.o, .lse = t.lse};
         args.k_scales = t.k_scales;
         args.v_scales = t.v_scales;
@@ -156,7 +159,7 @@ static attree_status hash_case(uint64_t *hash, const golden_case *c, attree_isa 
     return status;
 }
 
-attree_status attree_golden_hash(attree_isa isa, uint64_t *hash)
+attree_status attree_golden_hash(attree_isa isa, int32_t threads, uint64_t *hash)
 {
     static const int64_t shapes[][7] = {
         {1, 1, 1, 1, 1, 1, 1},      {1, 4, 2, 5, 300, 40, 24},  {1, 8, 1, 1, 1300, 33, 65},
@@ -168,6 +171,8 @@ attree_status attree_golden_hash(attree_isa isa, uint64_t *hash)
     for (int n = 0; n < 56 && status == ATTREE_OK; n++) {
         const int64_t *s = shapes[n % 8];
         golden_case c = {s[0], s[1], s[2], s[3], s[4], s[5], s[6], .q_type = n % 3, .o_type = n % 5 % 3};
+        c.isa = isa;
+        c.threads = threads;
         c.k_type = n / 8 % 7;
         c.v_type = (n / 8 + n) % 7;
         if (c.k_type == ATTREE_Q8_0 || c.k_type == ATTREE_Q4_0)
@@ -177,7 +182,7 @@ attree_status attree_golden_hash(attree_isa isa, uint64_t *hash)
         c.scale = n % 3; /* scores that span tens, so that weights and merges are not all alike */
         c.causal = n % 2;
         c.parts = n < 16 ? 0 : n * 37 % (ALL + 1);
-        status = hash_case(hash, &c, isa, (uint64_t)n);
+        status = hash_case(hash, &c, (uint64_t)n);
     }
     return status;
 }

@@ -12,8 +12,9 @@ extern "C" {
 /* When the contract changes, and only then, this changes with it. */
 #define ATTREE_GOLDEN UINT64_C(0x31e119130fb0a5e9)
 
-/* Computes it with one instruction set, in some tenths of a second; scalar, in a few seconds. */
-attree_status attree_golden_hash(attree_isa isa, uint64_t *hash);
+/* Computes it with one instruction set and number of workers (0: OpenMP's default), in some tenths of a second; scalar,
+ * in a few seconds. */
+attree_status attree_golden_hash(attree_isa isa, int32_t threads, uint64_t *hash);
 
 #ifdef __cplusplus
 }

@@ -37,7 +37,7 @@ static void span_scores(const strip *s, float *panel, int64_t j)
 {
     const attree__fold *f = s->fold;
     const bool whole = j >= s->seen.from && j + KEY_SPAN <= s->seen.to;
-    if (s->rows <= DIRECT_ROWS && whole && direct_type(f->k.type)) {
+    if (whole && scored_direct(s->rows, f->k.type)) {
         const score_job job = group_scores(s, 0, NULL, j);
         if (adjacent_keys(&f->k, f->k.type)) {
             score_panels(s->rows, &job);
@@ -97,8 +97,8 @@ static void chunk_values(const strip *s, float *packed, key_range part)
 {
     const attree__fold *f = s->fold;
     const int64_t width = f->v_width;
-    const bool in_place = f->v.width == 1 && (f->v.type == ATTREE_F32 || s->rows <= CONVERT_ROWS) &&
-                          direct_type(f->v.type) && is_dense(s, part);
+    const bool in_place =
+        f->v.width == 1 && (f->v.type == ATTREE_F32 || s->rows <= converted_rows(f->v.type)) && is_dense(s, part);
     const int64_t whole = in_place ? width / ATTREE__LANES * ATTREE__LANES : 0;
     if (whole > 0) {
         const char *const at = attree__row(&f->v, part.from);

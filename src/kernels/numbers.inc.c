@@ -21,15 +21,6 @@ ATTREE_INLINE vf load_first_numbers(const void *data, const int32_t type, int64_
 
 /* ---- Rows of keys and values, of any type ---- */
 
-/* Numbers that no vector operation converts, one by one. */
-ATTREE_INLINE vf load_slowly(const void *row, const int32_t type, int64_t c)
-{
-    float part[VF_LANES];
-    for (int i = 0; i < VF_LANES; i++)
-        part[i] = attree__row_number(row, type, 1, c + i, 1.0f);
-    return vf_load(part);
-}
-
 /* Numbers c ... of a row whose elements are adjacent, but for the scale of ATTREE_I8. For types with blocks, c is a
  * multiple of VF_LANES. */
 ATTREE_INLINE vf load_unscaled(const void *row, const int32_t type, int64_t c)
@@ -40,8 +31,12 @@ ATTREE_INLINE vf load_unscaled(const void *row, const int32_t type, int64_t c)
         const char *const block = (const char *)row + c / ATTREE__QUANT_BLOCK * 34;
         return vf_mul(vf_all_f16(block), vf_load_i8(block + 2 + c % ATTREE__QUANT_BLOCK));
     }
-    case ATTREE_Q4_0:
-    case ATTREE_F8_E4M3: return load_slowly(row, type, c);
+    case ATTREE_Q4_0: {
+        const char *const block = (const char *)row + c / ATTREE__QUANT_BLOCK * 18;
+        const vf halves = vf_load_u4(block + 2 + c % 16, (int)(c % ATTREE__QUANT_BLOCK / 16 * 4));
+        return vf_mul(vf_all_f16(block), halves);
+    }
+    case ATTREE_F8_E4M3: return vf_load_f8((const char *)row + c);
     default: return load_numbers(row, type, c);
     }
 }

@@ -67,10 +67,10 @@ ATTREE_INLINE void load_transposed(vf x[VF_LANES], const int32_t type, key_squar
     const int64_t token = s.k->token;
     const char *const first = attree__row(s.k, s.j);
     const float *const scale = type == ATTREE_I8 ? s.k->scale + s.j : NULL;
-#pragma GCC unroll 4
+    ATTREE_UNROLL(4)
     for (int64_t i = 0; i < VF_LANES; i += 4) { /* in fours: their addresses need one register more */
         const char *const row = first + i * token;
-#pragma GCC unroll 4
+        ATTREE_UNROLL(4)
         for (int64_t n = 0; n < 4; n++) {
             const float *const of_key = type == ATTREE_I8 ? scale + i + n : NULL;
             x[i + n] = s.columns == VF_LANES ? load_row(row + n * token, type, s.c, of_key)
@@ -84,7 +84,7 @@ ATTREE_INLINE void transpose_keys(float *panel, const int32_t type, key_square s
 {
     vf x[VF_LANES];
     load_transposed(x, type, s);
-#pragma GCC unroll 16
+    ATTREE_UNROLL(16)
     for (int64_t i = 0; i < VF_LANES; i++)
         if (i < s.columns)
             vf_store(panel + (s.c + i) * PANEL, x[i]);

@@ -16,7 +16,7 @@ typedef struct score_job {
 ATTREE_INLINE void score_tile(const int rows, const score_job *job)
 {
     vf acc[TILE_ROWS * TILE_VECS];
-#pragma GCC unroll 32
+    ATTREE_UNROLL(32)
     for (int i = 0; i < rows * TILE_VECS; i++)
         acc[i] = vf_zero();
     tile_multiply(acc, rows, TILE_VECS, ATTREE_F32,
@@ -27,11 +27,11 @@ ATTREE_INLINE void score_tile(const int rows, const score_job *job)
                                   .row_bytes = PANEL * sizeof(float),
                                   .depth = job->width});
     const vf scale = vf_all(job->scale);
-#pragma GCC unroll 16
+    ATTREE_UNROLL(16)
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
-        for (int v = 0; v < TILE_VECS; v++)
-            vf_store(job->scores + r * SCORE_STRIDE + v * VF_LANES, vf_mul(acc[r * TILE_VECS + v], scale));
+        ATTREE_UNROLL(8)
+    for (int v = 0; v < TILE_VECS; v++)
+        vf_store(job->scores + r * SCORE_STRIDE + v * VF_LANES, vf_mul(acc[r * TILE_VECS + v], scale));
 }
 
 /* PANEL keys. Cases above TILE_ROWS never happen; they name a tile that exists. */
@@ -64,7 +64,7 @@ static void score_group(int64_t rows, const score_job *job)
 /* A group's rows against one column of a square: a step for the accumulators acc[r * squares]. */
 ATTREE_INLINE void multiply_column(vf *acc, const int rows, const int squares, const float *q, vf column)
 {
-#pragma GCC unroll 4
+    ATTREE_UNROLL(4)
     for (int r = 0; r < rows; r++)
         acc[r * squares] = vf_fma(vf_all(q[r]), column, acc[r * squares]);
 }
@@ -76,23 +76,23 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
 {
     vf acc[DIRECT_ROWS * 4];
     prefetcher ahead[4];
-#pragma GCC unroll 4
+    ATTREE_UNROLL(4)
     for (int s = 0; s < squares; s++)
         ahead[s] = make_prefetcher(job->k, type, job->j + s * VF_LANES, job->width);
-#pragma GCC unroll 16
+    ATTREE_UNROLL(16)
     for (int i = 0; i < rows * squares; i++)
         acc[i] = vf_zero();
     int64_t c = 0;
     for (; c + VF_LANES <= job->width; c += VF_LANES)
-#pragma GCC unroll 4
-        for (int s = 0; s < squares; s++) {
-            vf x[VF_LANES];
-            prefetch_lines(&ahead[s], SQUARE_LINES(type));
-            load_transposed(x, type, (key_square){job->k, job->j + s * VF_LANES, c, VF_LANES});
-#pragma GCC unroll 16
-            for (int i = 0; i < VF_LANES; i++)
-                multiply_column(acc + s, rows, squares, job->q + (c + i) * TILE_ROWS, x[i]);
-        }
+        ATTREE_UNROLL(4)
+    for (int s = 0; s < squares; s++) {
+        vf x[VF_LANES];
+        prefetch_lines(&ahead[s], SQUARE_LINES(type));
+        load_transposed(x, type, (key_square){job->k, job->j + s * VF_LANES, c, VF_LANES});
+        ATTREE_UNROLL(16)
+        for (int i = 0; i < VF_LANES; i++)
+            multiply_column(acc + s, rows, squares, job->q + (c + i) * TILE_ROWS, x[i]);
+    }
     for (int s = 0; s < squares && c < job->width; s++) { /* what is left of the width */
         vf x[VF_LANES];
         load_transposed(x, type, (key_square){job->k, job->j + s * VF_LANES, c, job->width - c});
@@ -100,15 +100,15 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
             multiply_column(acc + s, rows, squares, job->q + (c + i) * TILE_ROWS, x[i]);
     }
     const vf scale = vf_all(job->scale);
-#pragma GCC unroll 4
+    ATTREE_UNROLL(4)
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int s = 0; s < squares; s++)
-            vf_store(job->scores + r * SCORE_STRIDE + s * VF_LANES, vf_mul(acc[r * squares + s], scale));
+        ATTREE_UNROLL(4)
+    for (int s = 0; s < squares; s++)
+        vf_store(job->scores + r * SCORE_STRIDE + s * VF_LANES, vf_mul(acc[r * squares + s], scale));
 }
 
 /* KEY_SPAN keys. The fewer the rows, the more squares at a time, so that enough accumulators are independent. */
-ATTREE_INLINE void score_direct_of(int64_t rows, const int32_t type, const score_job *job)
+ATTREE_INLINE void score_direct_of(const int64_t rows, const int32_t type, const score_job *job)
 {
     const int squares = rows == 1 ? 4 : rows == 2 ? 2 : 1;
     score_job part = *job;
@@ -121,17 +121,19 @@ ATTREE_INLINE void score_direct_of(int64_t rows, const int32_t type, const score
         }
 }
 
-/* Types that have vector operations to convert them: worth a kernel of their own, without packing. */
-ATTREE_INLINE bool direct_type(int32_t type) { return type != ATTREE_Q4_0 && type != ATTREE_F8_E4M3; }
+/* Keys of float types are scored without packing for a few rows, quantised ones for one: kernels for more would be too
+ * many for what they gain. */
+ATTREE_INLINE bool scored_direct(int64_t rows, int32_t type) { return rows <= (type <= ATTREE_BF16 ? DIRECT_ROWS : 1); }
 
-/* k has a direct type. */
 static void score_direct(int64_t rows, const score_job *job)
 {
     switch (job->k->type) {
     case ATTREE_F16: score_direct_of(rows, ATTREE_F16, job); break;
     case ATTREE_BF16: score_direct_of(rows, ATTREE_BF16, job); break;
-    case ATTREE_I8: score_direct_of(rows, ATTREE_I8, job); break;
-    case ATTREE_Q8_0: score_direct_of(rows, ATTREE_Q8_0, job); break;
+    case ATTREE_I8: score_direct_of(1, ATTREE_I8, job); break;
+    case ATTREE_Q8_0: score_direct_of(1, ATTREE_Q8_0, job); break;
+    case ATTREE_Q4_0: score_direct_of(1, ATTREE_Q4_0, job); break;
+    case ATTREE_F8_E4M3: score_direct_of(1, ATTREE_F8_E4M3, job); break;
     default: score_direct_of(rows, ATTREE_F32, job); break;
     }
 }
@@ -143,26 +145,25 @@ static void score_direct(int64_t rows, const score_job *job)
 ATTREE_INLINE void score_adjacent(const int rows, const int vecs, const int32_t type, const score_job *job)
 {
     vf acc[DIRECT_ROWS * 4];
-#pragma GCC unroll 16
+    ATTREE_UNROLL(16)
     for (int i = 0; i < rows * vecs; i++)
         acc[i] = vf_zero();
     for (int64_t c = 0; c < job->width; c++)
-#pragma GCC unroll 4
-        for (int v = 0; v < vecs; v++) {
-            const int64_t j = job->j + v * VF_LANES;
-            attree__prefetch((uintptr_t)row_ahead(job->k, j) +
-                             (uintptr_t)(c * job->k->width * attree__dtype_bytes(type)));
-            multiply_column(acc + v, rows, vecs, job->q + c * TILE_ROWS, load_adjacent_keys(job->k, type, j, c));
-        }
+        ATTREE_UNROLL(4)
+    for (int v = 0; v < vecs; v++) {
+        const int64_t j = job->j + v * VF_LANES;
+        attree__prefetch((uintptr_t)row_ahead(job->k, j) + (uintptr_t)(c * job->k->width * attree__dtype_bytes(type)));
+        multiply_column(acc + v, rows, vecs, job->q + c * TILE_ROWS, load_adjacent_keys(job->k, type, j, c));
+    }
     const vf scale = vf_all(job->scale);
-#pragma GCC unroll 4
+    ATTREE_UNROLL(4)
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int v = 0; v < vecs; v++)
-            vf_store(job->scores + r * SCORE_STRIDE + v * VF_LANES, vf_mul(acc[r * vecs + v], scale));
+        ATTREE_UNROLL(4)
+    for (int v = 0; v < vecs; v++)
+        vf_store(job->scores + r * SCORE_STRIDE + v * VF_LANES, vf_mul(acc[r * vecs + v], scale));
 }
 
-ATTREE_INLINE void score_adjacent_of(int64_t rows, const int32_t type, const score_job *job)
+ATTREE_INLINE void score_adjacent_of(const int64_t rows, const int32_t type, const score_job *job)
 {
     const int vecs = rows > 2 ? 2 : 4;
     score_job part = *job;
@@ -175,13 +176,14 @@ ATTREE_INLINE void score_adjacent_of(int64_t rows, const int32_t type, const sco
         }
 }
 
-/* k has a direct type without blocks. */
+/* k has a type without blocks. */
 static void score_panels(int64_t rows, const score_job *job)
 {
     switch (job->k->type) {
     case ATTREE_F16: score_adjacent_of(rows, ATTREE_F16, job); break;
     case ATTREE_BF16: score_adjacent_of(rows, ATTREE_BF16, job); break;
-    case ATTREE_I8: score_adjacent_of(rows, ATTREE_I8, job); break;
+    case ATTREE_I8: score_adjacent_of(1, ATTREE_I8, job); break;
+    case ATTREE_F8_E4M3: score_adjacent_of(1, ATTREE_F8_E4M3, job); break;
     default: score_adjacent_of(rows, ATTREE_F32, job); break;
     }
 }

@@ -27,26 +27,26 @@ ATTREE_INLINE void tile_step(vf *acc, const int rows, const int vecs, const int3
 {
     if (rows > vecs) {
         vf vector[TILE_VECS];
-#pragma GCC unroll 8
+        ATTREE_UNROLL(8)
         for (int v = 0; v < vecs; v++)
             vector[v] = load_row(t->row, type, t->column + v * VF_LANES, t->scale);
-#pragma GCC unroll 16
+        ATTREE_UNROLL(16)
         for (int r = 0; r < rows; r++) {
             const vf factor = vf_all(t->factor[r * t->factor_row]);
-#pragma GCC unroll 8
+            ATTREE_UNROLL(8)
             for (int v = 0; v < vecs; v++)
                 acc[r * vecs + v] = vf_fma(factor, vector[v], acc[r * vecs + v]);
         }
         return;
     }
     vf factor[TILE_ROWS];
-#pragma GCC unroll 16
+    ATTREE_UNROLL(16)
     for (int r = 0; r < rows; r++)
         factor[r] = vf_all(t->factor[r * t->factor_row]);
-#pragma GCC unroll 8
+    ATTREE_UNROLL(8)
     for (int v = 0; v < vecs; v++) {
         const vf vector = load_row(t->row, type, t->column + v * VF_LANES, t->scale);
-#pragma GCC unroll 16
+        ATTREE_UNROLL(16)
         for (int r = 0; r < rows; r++)
             acc[r * vecs + v] = vf_fma(factor[r], vector, acc[r * vecs + v]);
     }
@@ -64,7 +64,7 @@ ATTREE_INLINE void tile_advance(tile_operands *t, const int32_t type)
 /* Vectors in cache. */
 ATTREE_INLINE void tile_multiply(vf *acc, const int rows, const int vecs, const int32_t type, tile_operands t)
 {
-#pragma GCC unroll 4 /* fewer instructions for each fma: a core whose other thread is busy issues only half as many */
+    ATTREE_UNROLL(4) /* fewer instructions for each fma: a core whose other thread is busy issues only half as many */
     for (int64_t d = 0; d < t.depth; d++, tile_advance(&t, type))
         tile_step(acc, rows, vecs, type, &t);
 }
@@ -75,7 +75,7 @@ ATTREE_INLINE void tile_multiply_streamed(vf *acc, const int rows, const int vec
     const int64_t step = type == ATTREE_F32 ? 16 : type == ATTREE_F16 || type == ATTREE_BF16 ? 32 : 64; /* a line */
     const int64_t bytes = type == ATTREE_F32 ? 4 : type == ATTREE_F16 || type == ATTREE_BF16 ? 2 : 1;
     for (int64_t d = 0; d < t.depth; d++, tile_advance(&t, type)) {
-#pragma GCC unroll 8
+        ATTREE_UNROLL(8)
         for (int64_t c = 0; c < vecs * VF_LANES; c += step)
             attree__prefetch((uintptr_t)t.row + (uintptr_t)((t.column + c) * bytes + t.ahead));
         tile_step(acc, rows, vecs, type, &t);
@@ -87,14 +87,14 @@ ATTREE_INLINE void tile_multiply_streamed(vf *acc, const int rows, const int vec
 ATTREE_INLINE void tile_multiply_visible(vf *acc, const int rows, const int vecs, const int32_t type, tile_operands t)
 {
     for (int64_t d = 0; d < t.depth; d++, tile_advance(&t, type))
-#pragma GCC unroll 16
-        for (int r = 0; r < rows; r++) {
-            const vf factor = vf_all(t.factor[r * t.factor_row]);
-#pragma GCC unroll 8
-            for (int v = 0; v < vecs; v++) {
-                const vf vector = load_row(t.row, type, t.column + v * VF_LANES, t.scale);
-                const vf sum = vf_fma(factor, vector, acc[r * vecs + v]);
-                acc[r * vecs + v] = vf_replace_negative(sum, acc[r * vecs + v], factor);
-            }
+        ATTREE_UNROLL(16)
+    for (int r = 0; r < rows; r++) {
+        const vf factor = vf_all(t.factor[r * t.factor_row]);
+        ATTREE_UNROLL(8)
+        for (int v = 0; v < vecs; v++) {
+            const vf vector = load_row(t.row, type, t.column + v * VF_LANES, t.scale);
+            const vf sum = vf_fma(factor, vector, acc[r * vecs + v]);
+            acc[r * vecs + v] = vf_replace_negative(sum, acc[r * vecs + v], factor);
         }
+    }
 }

@@ -21,11 +21,11 @@ ATTREE_INLINE void value_tile(const int rows, const int vecs, const int32_t type
                               const value_job *job)
 {
     vf acc[TILE_ROWS * TILE_VECS];
-#pragma GCC unroll 16
+    ATTREE_UNROLL(16)
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
-        for (int v = 0; v < vecs; v++)
-            acc[r * vecs + v] = job->fresh ? vf_zero() : vf_load(job->u + r * job->u_stride + v * VF_LANES);
+        ATTREE_UNROLL(8)
+    for (int v = 0; v < vecs; v++)
+        acc[r * vecs + v] = job->fresh ? vf_zero() : vf_load(job->u + r * job->u_stride + v * VF_LANES);
     const tile_operands operands = {
         .factor = job->weights + job->keys.from,
         .factor_row = SCORE_STRIDE,
@@ -42,11 +42,11 @@ ATTREE_INLINE void value_tile(const int rows, const int vecs, const int32_t type
     case MIXED: tile_multiply_visible(acc, rows, vecs, type, operands); break;
     default: tile_multiply(acc, rows, vecs, type, operands); break;
     }
-#pragma GCC unroll 16
+    ATTREE_UNROLL(16)
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
-        for (int v = 0; v < vecs; v++)
-            vf_store(job->u + r * job->u_stride + v * VF_LANES, acc[r * vecs + v]);
+        ATTREE_UNROLL(8)
+    for (int v = 0; v < vecs; v++)
+        vf_store(job->u + r * job->u_stride + v * VF_LANES, acc[r * vecs + v]);
 }
 
 /* Values that are packed. Cases above TILE_ROWS never happen; they name a tile that exists. */
@@ -99,6 +99,9 @@ static int64_t value_group_mixed(int64_t rows, int64_t columns, const value_job 
  * buffer is cheaper. */
 #define CONVERT_ROWS 6
 
+/* The same for any type; there are kernels for fewer rows of quantised types, as for keys. */
+ATTREE_INLINE int64_t converted_rows(int32_t type) { return type <= ATTREE_BF16 ? CONVERT_ROWS : 1; }
+
 /* Rows that take wide tiles, also when values are in a buffer. */
 #define WIDE_ROWS 3
 
@@ -126,14 +129,16 @@ ATTREE_INLINE int64_t value_span_rows(int64_t rows, const int32_t type, int64_t 
     }
 }
 
-/* rows <= CONVERT_ROWS, of a direct type. */
+/* rows <= CONVERT_ROWS, or converted_rows() when the values are where they lie. */
 static int64_t value_span(int64_t rows, int64_t columns, int32_t type, const value_job *job)
 {
     switch (type) {
     case ATTREE_F16: return value_span_rows(rows, ATTREE_F16, columns, job);
     case ATTREE_BF16: return value_span_rows(rows, ATTREE_BF16, columns, job);
-    case ATTREE_I8: return value_span_rows(rows, ATTREE_I8, columns, job);
-    case ATTREE_Q8_0: return value_span_rows(rows, ATTREE_Q8_0, columns, job);
+    case ATTREE_I8: return value_span_of(1, ATTREE_I8, columns, job);
+    case ATTREE_Q8_0: return value_span_of(1, ATTREE_Q8_0, columns, job);
+    case ATTREE_Q4_0: return value_span_of(1, ATTREE_Q4_0, columns, job);
+    case ATTREE_F8_E4M3: return value_span_of(1, ATTREE_F8_E4M3, columns, job);
     default: return value_span_rows(rows, ATTREE_F32, columns, job);
     }
 }

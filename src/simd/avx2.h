@@ -47,6 +47,28 @@ ATTREE_INLINE vf vf_all_f16(const void *p)
     return _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
 }
 
+/* Low or high halves of bytes, less 8, as numbers; shift is 0 or 4. Reads VF_LANES bytes. */
+ATTREE_INLINE vf vf_load_u4(const void *p, int shift)
+{
+    const vi bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    const vi halves = _mm256_and_si256(_mm256_srl_epi32(bytes, _mm_cvtsi32_si128(shift)), _mm256_set1_epi32(15));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(halves, _mm256_set1_epi32(8)));
+}
+
+/* e4m3 as numbers; reads VF_LANES bytes. See attree__from_f8. */
+ATTREE_INLINE vf vf_load_f8(const void *p)
+{
+    const vi x = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    const vi magnitude = _mm256_and_si256(x, _mm256_set1_epi32(0x7f));
+    const vi sign = _mm256_slli_epi32(_mm256_and_si256(x, _mm256_set1_epi32(0x80)), 24);
+    const vi bits = _mm256_add_epi32(_mm256_slli_epi32(magnitude, 20), _mm256_set1_epi32(120 << 23));
+    const vf small = _mm256_mul_ps(_mm256_cvtepi32_ps(magnitude), _mm256_set1_ps(0x1p-9f));
+    const vi is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(8), magnitude);
+    const vi is_nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x7f));
+    const vf finite = _mm256_blendv_ps(_mm256_castsi256_ps(bits), small, _mm256_castsi256_ps(is_small));
+    return _mm256_or_ps(finite, _mm256_castsi256_ps(_mm256_or_si256(sign, is_nan)));
+}
+
 ATTREE_INLINE void vf_store_f16(uint16_t *p, vf x)
 {
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

@@ -45,6 +45,29 @@ ATTREE_INLINE vf vf_all_f16(const void *p)
     return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
 }
 
+/* Low or high halves of bytes, less 8, as numbers; shift is 0 or 4. Reads VF_LANES bytes. */
+ATTREE_INLINE vf vf_load_u4(const void *p, int shift)
+{
+    const vi bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    const vi halves = _mm512_and_si512(_mm512_srl_epi32(bytes, _mm_cvtsi32_si128(shift)), _mm512_set1_epi32(15));
+    return _mm512_cvtepi32_ps(_mm512_sub_epi32(halves, _mm512_set1_epi32(8)));
+}
+
+/* e4m3 as numbers; reads VF_LANES bytes. See attree__from_f8. */
+ATTREE_INLINE vf vf_load_f8(const void *p)
+{
+    const vi x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    const vi magnitude = _mm512_and_si512(x, _mm512_set1_epi32(0x7f));
+    const vi sign = _mm512_slli_epi32(_mm512_and_si512(x, _mm512_set1_epi32(0x80)), 24);
+    const vi bits = _mm512_add_epi32(_mm512_slli_epi32(magnitude, 20), _mm512_set1_epi32(120 << 23));
+    const vf small = _mm512_mul_ps(_mm512_cvtepi32_ps(magnitude), _mm512_set1_ps(0x1p-9f));
+    const __mmask16 is_small = _mm512_cmpgt_epi32_mask(_mm512_set1_epi32(8), magnitude);
+    const __mmask16 is_nan = _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(0x7f));
+    const vi finite = _mm512_mask_blend_epi32(is_small, bits, _mm512_castps_si512(small));
+    const vi both = _mm512_mask_blend_epi32(is_nan, finite, _mm512_set1_epi32(-1));
+    return _mm512_castsi512_ps(_mm512_or_si512(both, sign));
+}
+
 ATTREE_INLINE void vf_store_f16(uint16_t *p, vf x)
 {
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

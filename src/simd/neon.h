@@ -41,6 +41,34 @@ ATTREE_INLINE vf vf_all_f16(const void *p)
     return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(bits)));
 }
 
+/* VF_LANES bytes as integers. */
+ATTREE_INLINE uint32x4_t neon_bytes(const void *p)
+{
+    uint32_t bytes;
+    memcpy(&bytes, p, sizeof bytes);
+    return vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(bytes)))));
+}
+
+/* Low or high halves of bytes, less 8, as numbers; shift is 0 or 4. Reads VF_LANES bytes. */
+ATTREE_INLINE vf vf_load_u4(const void *p, int shift)
+{
+    const uint32x4_t halves = vandq_u32(vshlq_u32(neon_bytes(p), vdupq_n_s32(-shift)), vdupq_n_u32(15));
+    return vcvtq_f32_s32(vsubq_s32(vreinterpretq_s32_u32(halves), vdupq_n_s32(8)));
+}
+
+/* e4m3 as numbers; reads VF_LANES bytes. See attree__from_f8. */
+ATTREE_INLINE vf vf_load_f8(const void *p)
+{
+    const uint32x4_t x = neon_bytes(p), magnitude = vandq_u32(x, vdupq_n_u32(0x7f));
+    const uint32x4_t sign = vshlq_n_u32(vandq_u32(x, vdupq_n_u32(0x80)), 24);
+    const uint32x4_t bits = vaddq_u32(vshlq_n_u32(magnitude, 20), vdupq_n_u32(120u << 23));
+    const vf small = vmulq_f32(vcvtq_f32_u32(magnitude), vdupq_n_f32(0x1p-9f));
+    const uint32x4_t is_small = vcltq_u32(magnitude, vdupq_n_u32(8));
+    const uint32x4_t is_nan = vceqq_u32(magnitude, vdupq_n_u32(0x7f));
+    const uint32x4_t finite = vbslq_u32(is_small, vreinterpretq_u32_f32(small), bits);
+    return vreinterpretq_f32_u32(vorrq_u32(finite, vorrq_u32(sign, is_nan)));
+}
+
 ATTREE_INLINE void vf_store_f16(uint16_t *p, vf x) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x))); }
 ATTREE_INLINE void vf_store_bf16(uint16_t *p, vf x)
 {

@@ -15,10 +15,10 @@ endif()
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "") # each description has its own first line; CPack would put this before it
 set(about "attree computes softmax attention with grouped heads, masks, biases and quantised or
- paged caches. Results have the same bits for any number of threads, any batch and any
- instruction set.
- .
+paged caches. Results have the same bits for any number of threads, any batch and any
+instruction set.
 ")
 
 # What programs need comes from their undefined symbols; of our own library, which dpkg-shlibdeps finds in the build
@@ -31,7 +31,8 @@ set(same "${library} (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_ATTREE_RUNTIME_PACKAGE_NAME ${library})
 set(CPACK_DEBIAN_ATTREE_RUNTIME_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_ATTREE_RUNTIME_DESCRIPTION "exact attention on CPUs - shared library
- ${about} This package has the shared library.")
+${about}
+This package has the shared library.")
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
 
@@ -40,14 +41,16 @@ set(CPACK_DEBIAN_ATTREE_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_ATTREE_DEVELOPMENT_PACKAGE_DEPENDS "${same}")
 set(CPACK_DEBIAN_ATTREE_DEVELOPMENT_PACKAGE_RECOMMENDS libsleef-dev) # for linking statically
 set(CPACK_DEBIAN_ATTREE_DEVELOPMENT_DESCRIPTION "exact attention on CPUs - development files
- ${about} This package has the header, the static library and the files for CMake and pkg-config.")
+${about}
+This package has the header, the static library and the files for CMake and pkg-config.")
 
 set(CPACK_DEBIAN_ATTREE_TOOLS_PACKAGE_NAME attree-tools)
 set(CPACK_DEBIAN_ATTREE_TOOLS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_ATTREE_TOOLS_PACKAGE_DEPENDS "${same}")
 set(CPACK_DEBIAN_ATTREE_TOOLS_PACKAGE_SUGGESTS libopenblas0) # the benchmark's comparison
 set(CPACK_DEBIAN_ATTREE_TOOLS_DESCRIPTION "exact attention on CPUs - command-line tools
- ${about} This package has the program attree, which checks that a machine gives the bits that
- all others do, and the benchmark attree_bench.")
+${about}
+This package has the program attree, which checks that a machine gives the bits that
+all others do, and the benchmark attree_bench.")
 
 include(CPack)

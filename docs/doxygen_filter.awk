@@ -1,4 +1,4 @@
-# Makes of the header's plain comments what Doxygen reads, paragraph by paragraph, on standard output. Line numbers stay.
+# Makes of the header's plain comments what Doxygen reads, paragraph by paragraph, on standard output.
 #
 #   a comment alone, and the one at the top    about the file
 #   a line like  /* ---- Errors ---- */        stays as it is

@@ -23,6 +23,9 @@ packages=(
     "libsleef-dev      exp and log with the same bits for every vector width"
     "libbenchmark-dev  Google Benchmark, for attree_bench"
     "libcmocka-dev     test framework"
+    "doxygen           reference documentation"
+    "dpkg-dev          dependencies of the packages that scripts/package_test.sh makes"
+    "file              tells programs from other files, for packages"
 )
 check_packages=(
     "clang             second compiler"

@@ -117,7 +117,8 @@ typedef enum attree_empty {
  * Of ATTREE_Q8_0 and ATTREE_Q4_0, strides count blocks of 32 numbers, and those of a row are adjacent (width is 1, or
  * ignored). In a paged cache, batch is the stride from page to page, and token that from token to token of a page. With
  * ATTREE_K_PANELS, token j and width c of k lie in panel j / 16 at c * 16 + j % 16: token is the stride from panel to
- * panel, and width is ignored; dense is [B, G, panels, D, 16]. */
+ * panel, and width is ignored; dense is [B, G, panels, D, 16]. Panels are for types without blocks, and not for
+ * kv_starts. */
 typedef struct attree_strides {
     int64_t batch, head, token, width;
 } attree_strides;
@@ -215,9 +216,9 @@ typedef struct attree_score_tile {
     int64_t first_key, keys;
 } attree_score_tile;
 
-/* Called with scores after bias, before masks; -inf hides a key. Each new score must depend on the old one, on batch,
- * head, query and key, and on nothing else: how tiles are cut is not specified. Called by several threads at once. Must
- * keep the floating-point environment, and return. */
+/* Called with scores after bias, before masks; -inf hides a key, and a key that the bias hid has -inf, which should
+ * stay. Each new score must depend on the old one, on batch, head, query and key, and on nothing else: how tiles are
+ * cut is not specified. Called by several threads at once. Must keep the floating-point environment, and return. */
 typedef void (*attree_score_function)(const attree_score_tile *tile, void *user);
 
 /* Told for a tile (its scores are NULL) before anything is computed, what the score function would do to it. */

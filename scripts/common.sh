@@ -30,14 +30,22 @@ quietly() {
     fi
 }
 
-# build NAME CMAKE_ARGUMENT...: configures build/NAME, with Ninja when present, and builds it.
+# build NAME CMAKE_ARGUMENT... [-- TARGET...]: configures build/NAME, with Ninja when present, and builds all of it or
+# these targets.
 build() {
-    local dir=$root/build/$1 generator=()
+    local dir=$root/build/$1 generator=() arguments=() targets=()
     say "Building build/$1 ..."
     shift
+    while (($#)) && [[ $1 != -- ]]; do
+        arguments+=("$1")
+        shift
+    done
+    if (($# > 1)); then
+        targets=(--target "${@:2}")
+    fi
     if [[ ! -f $dir/CMakeCache.txt ]] && command -v ninja >/dev/null; then
         generator=(-G Ninja)
     fi
-    quietly cmake -S "$root" -B "$dir" "${generator[@]}" "$@"
-    quietly cmake --build "$dir" --parallel "$(nproc)"
+    quietly cmake -S "$root" -B "$dir" "${generator[@]}" "${arguments[@]}"
+    quietly cmake --build "$dir" --parallel "$(nproc)" "${targets[@]}"
 }

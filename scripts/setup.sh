@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Usage: scripts/setup.sh [--check-tools] [--aarch64]
+# Usage: scripts/setup.sh [--check-tools] [--aarch64] [--analysers]
 #
 # Installs, with apt, the packages that attree needs and this machine lacks; says which and why before it does.
 # When nothing is missing it changes nothing. Needs root, or sudo, only when something is missing.
 #
 #   --check-tools   also what scripts/check.sh needs: clang, the formatter and the linters
 #   --aarch64       also what preset aarch64 needs: a cross-compiler, an emulator and arm64 libraries
+#   --analysers     also what preset tsan, scripts/fuzz.sh and scripts/valgrind.sh need
 #   --help          this text
 #
 # With ATTREE_SKIP_SETUP=1 in the environment it does nothing, for systems that get the packages in another way.
@@ -41,6 +42,12 @@ aarch64_packages=(
     "libsleef-dev:arm64     SLEEF for AArch64"
     "libcmocka-dev:arm64    test framework for AArch64"
     "libgomp1:arm64         OpenMP's runtime for AArch64"
+)
+analyser_packages=(
+    "clang             ThreadSanitizer that knows OpenMP; libFuzzer"
+    "libomp-dev        OpenMP for clang, and its support library for ThreadSanitizer"
+    "libclang-rt-dev   sanitizers and libFuzzer, for clang"
+    "valgrind          memcheck"
 )
 # Comes along when anything else is installed; its absence alone is no reason to ask for root.
 optional="libopenblas-dev   optional: the comparison in the benchmark"
@@ -95,6 +102,7 @@ while (($#)); do
     case $1 in
     --check-tools) packages+=("${check_packages[@]}") ;;
     --aarch64) packages+=("${aarch64_packages[@]}") ;;
+    --analysers) packages+=("${analyser_packages[@]}") ;;
     --help | -h) usage && exit ;;
     *) fail "unknown argument $1; see --help" ;;
     esac

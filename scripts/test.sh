@@ -35,11 +35,19 @@ scalar | avx2 | avx512 | neon) ;;
 *) fail "the instruction set is $ATTREE_ISA; it must be scalar, avx2, avx512 or neon" ;;
 esac
 
-if [[ $preset == aarch64 ]]; then
-    "$root/scripts/setup.sh" --aarch64
-else
-    "$root/scripts/setup.sh"
-fi
+case $preset in
+aarch64) "$root/scripts/setup.sh" --aarch64 ;;
+tsan) "$root/scripts/setup.sh" --analysers ;;
+*) "$root/scripts/setup.sh" ;;
+esac
 build "$preset" --preset "$preset"
+if [[ $preset == tsan ]]; then
+    # What synchronises OpenMP's threads is told to the sanitizer by a library that comes with LLVM's OpenMP; the runtime
+    # itself and SLEEF are not instrumented.
+    archer=$(realpath "$(clang -print-resource-dir)/../../libarcher.so")
+    [[ -f $archer ]] || fail "$archer is missing; it comes with libomp-dev"
+    export OMP_TOOL_LIBRARIES=$archer
+    export TSAN_OPTIONS="ignore_noninstrumented_modules=1 ${TSAN_OPTIONS:-}"
+fi
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 exec ctest --test-dir "$root/build/$preset" --output-on-failure --no-tests=error "${tests[@]}" "${arguments[@]}"

@@ -100,10 +100,8 @@ typedef enum attree_empty {
 } attree_empty;
 
 /* Flags of attree_desc. A field that a flag enables is ignored, and may hold anything, while the flag is off. */
-#define ATTREE_CAUSAL 1u /* query i, at position q_offset + i, sees keys 0 ... q_offset + i only */
-#define ATTREE_USE_Q_OFFSET                                                                                            \
-    2u                       /* q_offset is set; without it q_offset = kv_len - Q: the last query sees the last key    \
-                              */
+#define ATTREE_CAUSAL 1u       /* query i, at position q_offset + i, sees keys 0 ... q_offset + i only */
+#define ATTREE_USE_Q_OFFSET 2u /* q_offset is set; without it, it is kv_len - Q: the last query sees the last key */
 #define ATTREE_USE_SCALE 4u  /* scale is set (any finite number, also 0 or negative); without it scale = 1 / sqrt(D) */
 #define ATTREE_K_PANELS 16u  /* k lies in panels of 16 keys; see attree_strides */
 #define ATTREE_STATES 32u    /* a run writes args->states instead of o and lse */

@@ -26,6 +26,13 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/attree-config-version.cma
 install(FILES ${PROJECT_BINARY_DIR}/attree-config.cmake ${PROJECT_BINARY_DIR}/attree-config-version.cmake
   DESTINATION ${package_dir} COMPONENT attree_development)
 
+# attree_mpi, in a component of its own: find_package(attree COMPONENTS mpi).
+if(TARGET attree_mpi)
+  install(TARGETS attree_mpi EXPORT attree-mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT attree_mpi)
+  install(FILES mpi/attree_mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT attree_mpi)
+  install(EXPORT attree-mpi NAMESPACE attree:: DESTINATION ${package_dir} COMPONENT attree_mpi)
+endif()
+
 # pkg-config. The prefix is where the file is, so that the tree can be moved. SLEEF is among the libraries and not a
 # required package: only who links statically needs its files.
 if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR} OR IS_ABSOLUTE ${CMAKE_INSTALL_INCLUDEDIR})

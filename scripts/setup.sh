@@ -49,8 +49,12 @@ analyser_packages=(
     "libclang-rt-dev   sanitizers and libFuzzer, for clang"
     "valgrind          memcheck"
 )
-# Comes along when anything else is installed; its absence alone is no reason to ask for root.
-optional="libopenblas-dev   optional: the comparison in the benchmark"
+# These come along when anything else is installed; their absence alone is no reason to ask for root.
+optional=(
+    "libopenblas-dev   optional: the comparison in the benchmark"
+    "libopenmpi-dev    optional: attree_mpi"
+    "openmpi-bin       optional: attree_mpi's tests"
+)
 
 # is_installed PACKAGE[:ARCHITECTURE]: for this machine's architecture when none is named: the same package may be there
 # for another one as well, or only for that.
@@ -113,7 +117,7 @@ if [[ -n ${ATTREE_SKIP_SETUP:-} ]]; then
     exit
 fi
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-    printf '  %s\n' "${packages[@]}" "$optional" >&2
+    printf '  %s\n' "${packages[@]}" "${optional[@]}" >&2
     fail "no apt here. Install what your distribution calls the packages above, then set ATTREE_SKIP_SETUP=1."
 fi
 
@@ -125,7 +129,9 @@ if ((${#missing[@]} == 0)); then
     say "Packages: nothing is missing."
     exit
 fi
-is_installed "${optional%% *}" || missing+=("$optional")
+for package in "${optional[@]}"; do
+    is_installed "${package%% *}" || missing+=("$package")
+done
 
 say "Missing packages:"
 printf '  %s\n' "${missing[@]}"

@@ -4,7 +4,7 @@
 # Runs tests under valgrind's memcheck, once with the scalar kernels and once with AVX2's, which are the widest that
 # valgrind knows, on few of their cases. The programs are those of the release preset.
 #
-#   TEST...   test_NAME of build/release/tests; bits, features, paged and append when left out
+#   TEST...   test_NAME of build/release/tests; features, paged and append when left out
 #   --help    this text
 set -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -20,7 +20,7 @@ while (($#)); do
     shift
 done
 if ((${#tests[@]} == 0)); then
-    tests=(test_bits test_features test_paged test_append)
+    tests=(test_features test_paged test_append)
 fi
 
 "$root/scripts/setup.sh" --analysers
@@ -29,7 +29,7 @@ export ATTREE_TEST_THIN=${ATTREE_TEST_THIN:-41} OMP_NUM_THREADS=2
 for isa in scalar avx2; do
     for test in "${tests[@]}"; do
         say "$test, $isa ..."
-        ATTREE_ISA=$isa quietly valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite \
+        ATTREE_ISA=$isa quietly valgrind --quiet --error-exitcode=99 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite \
             "$root/build/release/tests/$test"
     done
 done

@@ -51,6 +51,7 @@ struct attree_plan {
 /* What the workers of one run share, at the start of the workspace. */
 typedef struct attree__shared {
     _Atomic int64_t next[2];     /* the next task, or tile, that nobody has taken, of each phase */
+    _Atomic int64_t joined[2];   /* workers that have come, of each phase: each takes the next scratch */
     _Atomic int64_t first_empty; /* smallest row id with nothing to attend to; INT64_MAX: none */
 } attree__shared;
 

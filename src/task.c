@@ -267,6 +267,8 @@ static void init_shared(const attree_args *args)
     attree__shared *const shared = shared_of(args);
     atomic_init(&shared->next[0], 0);
     atomic_init(&shared->next[1], 0);
+    atomic_init(&shared->joined[0], 0);
+    atomic_init(&shared->joined[1], 0);
     atomic_init(&shared->first_empty, INT64_MAX);
 }
 
@@ -304,10 +306,11 @@ attree_status attree_run_worker(const attree_plan *plan, const attree_args *args
         return attree__fail(ATTREE_ERROR_VALUE, "workers is %" PRId32 "; it must be at least 1", workers);
     if (worker < 0 || worker >= workers)
         return attree__fail(ATTREE_ERROR_VALUE, "worker is %" PRId32 "; it must be 0 to %" PRId32, worker, workers - 1);
-    if (worker >= plan->workers) /* more workers than the plan has room for: the others do its share */
+    const int64_t slot = atomic_fetch_add_explicit(&shared_of(args)->joined[phase], 1, memory_order_relaxed);
+    if (slot >= plan->workers) /* more workers than the plan has room for: the others do its share */
         return ATTREE_OK;
     const context c = {plan, &plan->problem, args, args->workspace,
-                       (char *)args->workspace + plan->scratch_offset + (size_t)worker * plan->scratch_bytes};
+                       (char *)args->workspace + plan->scratch_offset + (size_t)slot * plan->scratch_bytes};
     _Atomic int64_t *const next = &shared_of(args)->next[phase];
     const int64_t count = phase == 0 ? plan->tasks : plan->tiles;
     const attree__fpenv caller = attree__fpenv_enter();

@@ -413,7 +413,7 @@ static void host_threads_may_have_any_mode(void **state)
     }
 }
 
-/* Every thread of OpenMP's team has the mode, before and after. */
+/* Every thread of OpenMP's team has the mode, before and after; but for flags, which LLVM's runtime clears. */
 static bool team_has_mode(attree__fpenv mode, bool set)
 {
     bool right = true;
@@ -421,7 +421,7 @@ static bool team_has_mode(attree__fpenv mode, bool set)
     {
         if (set)
             set_mode(mode);
-        right = mode_is(mode);
+        right = controls_are(mode);
     }
     return right;
 }
@@ -441,10 +441,13 @@ static void openmp_threads_may_have_any_mode(void **state)
         forget(&s.t);
         const attree__fpenv mode = odd_mode(n / 3);
         const bool set = team_has_mode(mode, true);
+        set_mode(mode); /* LLVM's runtime puts this thread's back after each region, and gives it to the others */
         const attree_status status = attree_run(plan, &args);
         const bool kept = team_has_mode(mode, false);
         (void)team_has_mode(usual, true);
-        assert_true(set && kept);
+        set_mode(usual);
+        if (!set || !kept)
+            fail_msg("mode %d: set %d, kept %d", n / 3, set, kept);
         assert_int_equal(status, ATTREE_OK);
         check_modal(&s);
         free(args.workspace);

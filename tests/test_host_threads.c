@@ -261,15 +261,17 @@ static void any_number_of_workers_gives_the_same_bits(void **state)
         const attree_desc d = shape(n);
         task k;
         task_start(&k, &d, 5, 30 + (uint64_t)n);
-        for (int c = 0; c < 4 * 4; c++) {
-            const int32_t workers = counts[c / 4];
+        for (int c = 0; c < 4 * 5; c++) {
+            const int32_t workers = counts[c / 5];
             job j = {k.plan, &k.args, workers, 0, workers, -1};
-            if (c % 4 == 1) /* the first is late */
+            if (c % 5 == 1) /* the first is late */
                 j.late = 0;
-            if (c % 4 == 2) /* the last is */
+            if (c % 5 == 2) /* the last is */
                 j.late = workers - 1;
-            if (c % 4 == 3) /* only the first comes */
+            if (c % 5 == 3) /* only the first comes */
                 j.end = 1;
+            if (c % 5 == 4) /* only the last */
+                j.first = workers - 1;
             forget(&k, &k.args);
             assert_int_equal(pool_run(&p, &j), ATTREE_OK);
             assert_true(is_right(&k, &k.args));
@@ -474,6 +476,38 @@ static void tiny_calls_with_changing_workers(void **state)
     pool_stop(&p);
 }
 
+static void count_scores(const attree_score_tile *tile, void *user)
+{
+    atomic_fetch_add((atomic_llong *)user, (long long)(tile->queries * tile->keys));
+}
+
+/* No work is done twice, which results need not show. */
+static void every_task_has_one_worker(void **state)
+{
+    (void)state;
+    static pool p;
+    pool_start(&p, 6);
+    const attree_desc d = make_desc(1, 1, 1, 1, 6 * 16384, 8, 8);
+    task k;
+    task_start(&k, &d, 6, 400);
+    atomic_llong scores = 0;
+    k.args.score = count_scores;
+    k.args.user = &scores;
+    assert_int_equal(attree_run(k.plan, &k.args), ATTREE_OK);
+    const long long once = atomic_load(&scores);
+    assert_true(once >= d.kv_len);
+    for (int call = 0; call < 300; call++) {
+        if (thinned_out())
+            continue;
+        const job j = {k.plan, &k.args, 6, 0, 6, -1};
+        atomic_store(&scores, 0);
+        assert_int_equal(pool_run(&p, &j), ATTREE_OK);
+        assert_true(atomic_load(&scores) == once);
+    }
+    task_stop(&k);
+    pool_stop(&p);
+}
+
 int main(void)
 {
     alarm(600); /* a run that hangs is a failure */
@@ -488,6 +522,7 @@ int main(void)
         cmocka_unit_test(many_callers_do_not_disturb_each_other),
         cmocka_unit_test(two_hundred_callers_at_once),
         cmocka_unit_test(tiny_calls_with_changing_workers),
+        cmocka_unit_test(every_task_has_one_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

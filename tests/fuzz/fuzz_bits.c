@@ -49,8 +49,8 @@ static void any_shape(attree_desc *d, fuzz_input *in)
 {
     *d = (attree_desc){.size = sizeof *d, .batch = fuzz_integer(in, 1, BATCH), .kv_heads = fuzz_integer(in, 1, GROUPS)};
     d->q_heads = d->kv_heads * fuzz_integer(in, 1, GROUP);
-    d->q_len = fuzz_integer(in, 1, fuzz_chance(in, 3) ? QUERIES : 3);
-    d->kv_len = fuzz_integer(in, 0, fuzz_chance(in, 3) ? KEYS : 40);
+    d->q_len = fuzz_integer(in, 1, fuzz_chance(in, 5) ? QUERIES : 3);
+    d->kv_len = fuzz_integer(in, 0, fuzz_chance(in, 6) ? KEYS : 40);
     d->qk_width = fuzz_integer(in, 0, 36);
     d->v_width = fuzz_integer(in, 1, 36);
     d->k_type = (int32_t)fuzz_integer(in, 0, 6);

@@ -230,8 +230,6 @@ static void any_args(attree_args *a, tensors *t, const attree_plan *plan, fuzz_i
     a->alibi_heads = a->sink_heads = p->q_heads + (fuzz_chance(in, 40) ? 1 : 0);
     a->score = wanted & 32u ? change_scores : NULL;
     a->block = wanted & 64u && (a->score || fuzz_chance(in, 10)) ? classify : NULL;
-    if (fuzz_chance(in, 30))
-        a->o = (void *)(uintptr_t)a->q;
     a->workspace_bytes = plan->workspace_bytes - (fuzz_chance(in, 60) ? 1 : 0);
 }
 
@@ -253,7 +251,11 @@ static void run(const attree_plan *plan, fuzz_input *in)
     any_pages(plan, &a, in);
     a.workspace = aligned_alloc(64, plan->workspace_bytes);
     FUZZ_REQUIRE(a.workspace);
-    (void)attree_run(plan, &a);
+    attree_args aliased = a;
+    const attree__span q_span = plan->problem.q_span, o_span = plan->problem.o_span;
+    if (fuzz_chance(in, 30) && q_span.low <= o_span.low && q_span.high >= o_span.high) /* refused */
+        aliased.o = (void *)(uintptr_t)a.q;
+    (void)attree_run(plan, &aliased);
     const attree__problem *p = &plan->problem;
     if (a.lse && !p->states && p->batch > 0 && p->q_len > 0) {
         float *const weights = malloc((size_t)p->kv_len * sizeof *weights + 1);

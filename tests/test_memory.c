@@ -144,9 +144,9 @@ static void *room(problem *p, int n, int64_t bytes)
     return p->memory[n].data;
 }
 
-static void fill(problem *p, int n, int64_t count, float low, float high, random_source *random)
+static void fill(problem *p, int n, int64_t count, float most, random_source *random)
 {
-    fill_random(room(p, n, count * (int64_t)sizeof(float)), count, random, low, high);
+    fill_random(room(p, n, count * (int64_t)sizeof(float)), count, random, -most, most);
 }
 
 /* rows of width numbers, as the type has them; and their scales. */
@@ -195,9 +195,9 @@ static void make_terms(problem *p, random_source *random)
     for (int64_t n = 0; n < (pairs + 7) / 8; n++)
         bits[n] = (unsigned char)random_integer(random, 0, 255);
     p->desc.mask_kind = ATTREE_MASK_BITS;
-    fill(p, BIAS, pairs, -1.0f, 1.0f, random);
-    fill(p, SLOPES, d->q_heads, 0.0f, 0.1f, random);
-    fill(p, SINKS, d->q_heads, -1.0f, 1.0f, random);
+    fill(p, BIAS, pairs, 1.0f, random);
+    fill(p, SLOPES, d->q_heads, 0.1f, random);
+    fill(p, SINKS, d->q_heads, 1.0f, random);
     p->desc.softcap = 5.0f;
 }
 
@@ -218,7 +218,7 @@ static void make_queries(problem *p, layout l, random_source *random)
 {
     const attree_desc *d = &p->desc;
     const int64_t rows = (l == RAGGED ? 1 : B) * H * d->q_len;
-    fill(p, Q, rows * D, -1.0f, 1.0f, random);
+    fill(p, Q, rows * D, 1.0f, random);
     if (d->q_type != ATTREE_F32)
         p->memory[Q].bytes /= 2;
     uint16_t *const halves = p->memory[Q].data;

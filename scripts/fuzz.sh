@@ -2,13 +2,13 @@
 # Usage: scripts/fuzz.sh [--seconds N] [TARGET...]
 #        scripts/fuzz.sh --minimize TARGET
 #
-# Builds the fuzz targets of tests/fuzz with clang, AddressSanitizer, UndefinedBehaviorSanitizer and libFuzzer (build/fuzz),
-# and runs each, one after the other, from its corpus in tests/fuzz/corpus. Stops at the first fault that one finds: the
-# input is left in build/fuzz. Inputs that reach new code go to build/fuzz/corpus.
+# Builds the fuzz targets of tests/fuzz with clang, AddressSanitizer, UndefinedBehaviorSanitizer and libFuzzer
+# (build/fuzz), and runs each, one after the other, from its corpus in tests/fuzz/corpus. Stops at the first fault that
+# one finds: the input is left in build/fuzz. Inputs that reach new code go to build/fuzz/corpus.
 #
 #   TARGET             desc, tables, bits or attncase; all of them when left out
 #   --seconds N        how long each runs, 60 when left out
-#   --minimize TARGET  instead: from its two corpora, the fewest inputs that reach the same code, into build/fuzz/minimal
+#   --minimize TARGET  instead: of its two corpora, the fewest inputs that reach the same code, into build/fuzz/minimal
 #   --help             this text
 set -euo pipefail
 # shellcheck source=scripts/common.sh

@@ -29,8 +29,8 @@ export ATTREE_TEST_THIN=${ATTREE_TEST_THIN:-41} OMP_NUM_THREADS=2
 for isa in scalar avx2; do
     for test in "${tests[@]}"; do
         say "$test, $isa ..."
-        ATTREE_ISA=$isa quietly valgrind --quiet --error-exitcode=99 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite \
-            "$root/build/release/tests/$test"
+        ATTREE_ISA=$isa quietly valgrind --quiet --error-exitcode=99 --leak-check=full \
+            --show-leak-kinds=definite --errors-for-leak-kinds=definite "$root/build/release/tests/$test"
     done
 done
 say "No errors."

@@ -45,7 +45,8 @@ typedef struct attree__rows {
 /* Where the row of key j starts. */
 static inline const char *attree__row(const attree__rows *rows, int64_t j)
 {
-    return rows->piece[j / ATTREE__PIECE] + j % ATTREE__PIECE * rows->token;
+    const uintptr_t piece = (uintptr_t)rows->piece[j / ATTREE__PIECE]; /* NULL for rows without numbers */
+    return (const char *)(piece + (uintptr_t)(j % ATTREE__PIECE * rows->token));
 }
 
 /* Sets all pieces for rows that lie piece_bytes from piece to piece. data may be NULL. */

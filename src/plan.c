@@ -326,6 +326,8 @@ attree_status attree__plan_remake(attree_plan *plan, const attree_desc *desc, in
     made.spare = plan->segments;
     if (status == ATTREE_OK && made.segment_count > plan->segment_room) {
         status = allocate(&grown, 0, made.segment_count);
+        if (status != ATTREE_OK)
+            return status;
         made.grown = grown;
         made.segments = grown;
         made.spare = made.segments + made.segment_count;

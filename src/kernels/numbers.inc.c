@@ -21,6 +21,12 @@ ATTREE_INLINE vf load_first_numbers(const void *data, const int32_t type, int64_
 
 /* ---- Rows of keys and values, of any type ---- */
 
+/* Numbers of a row in a cache line; of types with blocks, a few less than there are. */
+ATTREE_INLINE int64_t line_numbers(const int32_t type)
+{
+    return type == ATTREE_F32 ? 16 : type == ATTREE_F16 || type == ATTREE_BF16 ? 32 : 64;
+}
+
 /* Numbers c ... of a row whose elements are adjacent, but for the scale of ATTREE_I8. For types with blocks, c is a
  * multiple of VF_LANES. */
 ATTREE_INLINE vf load_unscaled(const void *row, const int32_t type, int64_t c)

@@ -48,12 +48,12 @@ ATTREE_INLINE void prefetch_lines(prefetcher *p, const int64_t lines)
     }
 }
 
-/* Lines in a square of VF_LANES numbers a side; of types with blocks, whose rows do not start at lines, a few more. */
-#define SQUARE_LINES(type)                                                                                             \
-    ((type) == ATTREE_F32                            ? VF_LANES * VF_LANES / 16                                        \
-     : (type) == ATTREE_F16 || (type) == ATTREE_BF16 ? VF_LANES * VF_LANES / 32                                        \
-     : (type) == ATTREE_Q8_0                         ? (VF_LANES * VF_LANES + 31) / 32                                 \
-                                                     : (VF_LANES * VF_LANES + 63) / 64)
+/* Lines in a square of VF_LANES numbers a side; twice as many for rows of ATTREE_Q8_0, which do not start at lines. */
+ATTREE_INLINE int64_t square_lines(const int32_t type)
+{
+    const int64_t numbers = type == ATTREE_Q8_0 ? line_numbers(type) / 2 : line_numbers(type);
+    return (VF_LANES * VF_LANES + numbers - 1) / numbers;
+}
 
 /* Columns c ... c + columns - 1, which are adjacent, of the keys j ... j + VF_LANES - 1. */
 typedef struct key_square {
@@ -96,7 +96,7 @@ ATTREE_INLINE void pack_whole_keys(float *panel, const attree__rows *k, const in
     prefetcher ahead = make_prefetcher(k, type, j, width);
     int64_t c = 0;
     for (; c + VF_LANES <= width; c += VF_LANES) {
-        prefetch_lines(&ahead, SQUARE_LINES(type));
+        prefetch_lines(&ahead, square_lines(type));
         transpose_keys(panel, type, (key_square){k, j, c, VF_LANES});
     }
     if (c < width)
@@ -203,7 +203,7 @@ ATTREE_INLINE void pack_values_of(const packed_values *to, const int32_t type, c
 {
     const attree__rows *const v = job->v;
     const int64_t first = job->columns.from, width = job->columns.to - first;
-    const int64_t line = type == ATTREE_F32 ? 16 : type == ATTREE_F16 || type == ATTREE_BF16 ? 32 : 64; /* columns */
+    const int64_t line = line_numbers(type);
     for (int64_t j = job->keys.from; j < job->keys.to; j++) {
         const char *const row = attree__row(v, j);
         const float *const scale = type == ATTREE_I8 ? v->scale + j : NULL;
@@ -281,7 +281,7 @@ ATTREE_INLINE void transpose_queries(float *packed, const int32_t type, const qu
 /* Asks for a row of the next group; it need not exist. */
 ATTREE_INLINE void prefetch_query(const attree__queries *q, const int32_t type, int64_t row, int64_t width)
 {
-    const int64_t bytes = type == ATTREE_F32 ? 4 : 2;
+    const int64_t bytes = attree__dtype_bytes(type);
     const uintptr_t start = (uintptr_t)q->data + (uintptr_t)(query_index(q, row) * bytes);
     for (int64_t at = 0; at < width * bytes; at += 64)
         attree__prefetch(start + (uintptr_t)at);

@@ -28,10 +28,11 @@ ATTREE_INLINE void score_tile(const int rows, const score_job *job)
                                   .depth = job->width});
     const vf scale = vf_all(job->scale);
     ATTREE_UNROLL(16)
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < rows; r++) {
         ATTREE_UNROLL(8)
-    for (int v = 0; v < TILE_VECS; v++)
-        vf_store(job->scores + r * SCORE_STRIDE + v * VF_LANES, vf_mul(acc[r * TILE_VECS + v], scale));
+        for (int v = 0; v < TILE_VECS; v++)
+            vf_store(job->scores + r * SCORE_STRIDE + v * VF_LANES, vf_mul(acc[r * TILE_VECS + v], scale));
+    }
 }
 
 /* PANEL keys. Cases above TILE_ROWS never happen; they name a tile that exists. */
@@ -83,15 +84,16 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
     for (int i = 0; i < rows * squares; i++)
         acc[i] = vf_zero();
     int64_t c = 0;
-    for (; c + VF_LANES <= job->width; c += VF_LANES)
+    for (; c + VF_LANES <= job->width; c += VF_LANES) {
         ATTREE_UNROLL(4)
-    for (int s = 0; s < squares; s++) {
-        vf x[VF_LANES];
-        prefetch_lines(&ahead[s], SQUARE_LINES(type));
-        load_transposed(x, type, (key_square){job->k, job->j + s * VF_LANES, c, VF_LANES});
-        ATTREE_UNROLL(16)
-        for (int i = 0; i < VF_LANES; i++)
-            multiply_column(acc + s, rows, squares, job->q + (c + i) * TILE_ROWS, x[i]);
+        for (int s = 0; s < squares; s++) {
+            vf x[VF_LANES];
+            prefetch_lines(&ahead[s], square_lines(type));
+            load_transposed(x, type, (key_square){job->k, job->j + s * VF_LANES, c, VF_LANES});
+            ATTREE_UNROLL(16)
+            for (int i = 0; i < VF_LANES; i++)
+                multiply_column(acc + s, rows, squares, job->q + (c + i) * TILE_ROWS, x[i]);
+        }
     }
     for (int s = 0; s < squares && c < job->width; s++) { /* what is left of the width */
         vf x[VF_LANES];
@@ -101,10 +103,11 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
     }
     const vf scale = vf_all(job->scale);
     ATTREE_UNROLL(4)
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < rows; r++) {
         ATTREE_UNROLL(4)
-    for (int s = 0; s < squares; s++)
-        vf_store(job->scores + r * SCORE_STRIDE + s * VF_LANES, vf_mul(acc[r * squares + s], scale));
+        for (int s = 0; s < squares; s++)
+            vf_store(job->scores + r * SCORE_STRIDE + s * VF_LANES, vf_mul(acc[r * squares + s], scale));
+    }
 }
 
 /* KEY_SPAN keys. The fewer the rows, the more squares at a time, so that enough accumulators are independent. */
@@ -148,19 +151,22 @@ ATTREE_INLINE void score_adjacent(const int rows, const int vecs, const int32_t 
     ATTREE_UNROLL(16)
     for (int i = 0; i < rows * vecs; i++)
         acc[i] = vf_zero();
-    for (int64_t c = 0; c < job->width; c++)
+    for (int64_t c = 0; c < job->width; c++) {
         ATTREE_UNROLL(4)
-    for (int v = 0; v < vecs; v++) {
-        const int64_t j = job->j + v * VF_LANES;
-        attree__prefetch((uintptr_t)row_ahead(job->k, j) + (uintptr_t)(c * job->k->width * attree__dtype_bytes(type)));
-        multiply_column(acc + v, rows, vecs, job->q + c * TILE_ROWS, load_adjacent_keys(job->k, type, j, c));
+        for (int v = 0; v < vecs; v++) {
+            const int64_t j = job->j + v * VF_LANES;
+            attree__prefetch((uintptr_t)row_ahead(job->k, j) +
+                             (uintptr_t)(c * job->k->width * attree__dtype_bytes(type)));
+            multiply_column(acc + v, rows, vecs, job->q + c * TILE_ROWS, load_adjacent_keys(job->k, type, j, c));
+        }
     }
     const vf scale = vf_all(job->scale);
     ATTREE_UNROLL(4)
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < rows; r++) {
         ATTREE_UNROLL(4)
-    for (int v = 0; v < vecs; v++)
-        vf_store(job->scores + r * SCORE_STRIDE + v * VF_LANES, vf_mul(acc[r * vecs + v], scale));
+        for (int v = 0; v < vecs; v++)
+            vf_store(job->scores + r * SCORE_STRIDE + v * VF_LANES, vf_mul(acc[r * vecs + v], scale));
+    }
 }
 
 ATTREE_INLINE void score_adjacent_of(const int64_t rows, const int32_t type, const score_job *job)

@@ -72,12 +72,11 @@ ATTREE_INLINE void tile_multiply(vf *acc, const int rows, const int vecs, const 
 /* Vectors that stream in from memory: each step asks for those that are `ahead` bytes on. */
 ATTREE_INLINE void tile_multiply_streamed(vf *acc, const int rows, const int vecs, const int32_t type, tile_operands t)
 {
-    const int64_t step = type == ATTREE_F32 ? 16 : type == ATTREE_F16 || type == ATTREE_BF16 ? 32 : 64; /* a line */
-    const int64_t bytes = type == ATTREE_F32 ? 4 : type == ATTREE_F16 || type == ATTREE_BF16 ? 2 : 1;
+    const int64_t line = line_numbers(type);
     for (int64_t d = 0; d < t.depth; d++, tile_advance(&t, type)) {
         ATTREE_UNROLL(8)
-        for (int64_t c = 0; c < vecs * VF_LANES; c += step)
-            attree__prefetch((uintptr_t)t.row + (uintptr_t)((t.column + c) * bytes + t.ahead));
+        for (int64_t c = 0; c < vecs * VF_LANES; c += line)
+            attree__prefetch((uintptr_t)t.row + (uintptr_t)((t.column + c) * 64 / line + t.ahead));
         tile_step(acc, rows, vecs, type, &t);
     }
 }
@@ -86,15 +85,16 @@ ATTREE_INLINE void tile_multiply_streamed(vf *acc, const int rows, const int vec
  */
 ATTREE_INLINE void tile_multiply_visible(vf *acc, const int rows, const int vecs, const int32_t type, tile_operands t)
 {
-    for (int64_t d = 0; d < t.depth; d++, tile_advance(&t, type))
+    for (int64_t d = 0; d < t.depth; d++, tile_advance(&t, type)) {
         ATTREE_UNROLL(16)
-    for (int r = 0; r < rows; r++) {
-        const vf factor = vf_all(t.factor[r * t.factor_row]);
-        ATTREE_UNROLL(8)
-        for (int v = 0; v < vecs; v++) {
-            const vf vector = load_row(t.row, type, t.column + v * VF_LANES, t.scale);
-            const vf sum = vf_fma(factor, vector, acc[r * vecs + v]);
-            acc[r * vecs + v] = vf_replace_negative(sum, acc[r * vecs + v], factor);
+        for (int r = 0; r < rows; r++) {
+            const vf factor = vf_all(t.factor[r * t.factor_row]);
+            ATTREE_UNROLL(8)
+            for (int v = 0; v < vecs; v++) {
+                const vf vector = load_row(t.row, type, t.column + v * VF_LANES, t.scale);
+                const vf sum = vf_fma(factor, vector, acc[r * vecs + v]);
+                acc[r * vecs + v] = vf_replace_negative(sum, acc[r * vecs + v], factor);
+            }
         }
     }
 }

@@ -22,10 +22,11 @@ ATTREE_INLINE void value_tile(const int rows, const int vecs, const int32_t type
 {
     vf acc[TILE_ROWS * TILE_VECS];
     ATTREE_UNROLL(16)
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < rows; r++) {
         ATTREE_UNROLL(8)
-    for (int v = 0; v < vecs; v++)
-        acc[r * vecs + v] = job->fresh ? vf_zero() : vf_load(job->u + r * job->u_stride + v * VF_LANES);
+        for (int v = 0; v < vecs; v++)
+            acc[r * vecs + v] = job->fresh ? vf_zero() : vf_load(job->u + r * job->u_stride + v * VF_LANES);
+    }
     const tile_operands operands = {
         .factor = job->weights + job->keys.from,
         .factor_row = SCORE_STRIDE,
@@ -43,10 +44,11 @@ ATTREE_INLINE void value_tile(const int rows, const int vecs, const int32_t type
     default: tile_multiply(acc, rows, vecs, type, operands); break;
     }
     ATTREE_UNROLL(16)
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < rows; r++) {
         ATTREE_UNROLL(8)
-    for (int v = 0; v < vecs; v++)
-        vf_store(job->u + r * job->u_stride + v * VF_LANES, acc[r * vecs + v]);
+        for (int v = 0; v < vecs; v++)
+            vf_store(job->u + r * job->u_stride + v * VF_LANES, acc[r * vecs + v]);
+    }
 }
 
 /* Values that are packed. Cases above TILE_ROWS never happen; they name a tile that exists. */

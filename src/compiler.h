@@ -13,8 +13,8 @@
 #define ATTREE_INLINE static inline __attribute__((always_inline))
 #define ATTREE_PRINTF(format_at, first_at) __attribute__((format(printf, format_at, first_at)))
 
-/* Before a loop with a constant count, all of which, or n rounds of which, are to be written out. Builds with sanitizers,
- * which multiply the code that results, do without. */
+/* Before a loop with a constant count, all of which, or n rounds of which, are to be written out. Builds with
+ * sanitizers, which multiply the code that results, do without. */
 #if defined(ATTREE_COMPACT)
 #define ATTREE_UNROLL(n)
 #else

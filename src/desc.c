@@ -3,33 +3,20 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 
 #include "dtype.h"
 #include "error.h"
 #include "kernel.h"
+#include "layout.h"
 #include "simd/fpenv.h"
-
-/* Half of the 64-bit range: sums of two such numbers cannot overflow. */
-#define LIMIT (INT64_MAX / 2)
-
-typedef struct tensor {
-    const char *name;
-    const attree_strides *given;
-    int64_t size[4]; /* batch, head, token, width */
-    int32_t type;
-    bool output;
-    attree_strides *strides;
-    attree__span *span;
-} tensor;
 
 static attree_status check_dimension(const char *name, int64_t value, int64_t least)
 {
     if (value < least)
         return attree__fail(ATTREE_ERROR_SHAPE, "%s is %" PRId64 "; it must be at least %" PRId64, name, value, least);
-    if (value > LIMIT)
+    if (value > ATTREE__LIMIT)
         return attree__fail(ATTREE_ERROR_OVERFLOW, "%s is %" PRId64 "; it must be at most %" PRId64, name, value,
-                            (int64_t)LIMIT);
+                            (int64_t)ATTREE__LIMIT);
     return ATTREE_OK;
 }
 
@@ -54,95 +41,6 @@ static attree_status check_dimensions(const attree_desc *desc)
     return ATTREE_OK;
 }
 
-static attree_status check_type(const char *name, int32_t type, int32_t last)
-{
-    if (type < ATTREE_F32 || type > last)
-        return attree__fail(ATTREE_ERROR_TYPE, "%s is %" PRId32 "; it must be an attree_dtype, 0 to %" PRId32, name,
-                            type, last);
-    return ATTREE_OK;
-}
-
-/* Dense strides of [B, heads, tokens, width], none of them 0. Returns false on overflow. */
-static bool dense_strides(int64_t stride[4], const int64_t size[4])
-{
-    stride[3] = 1;
-    for (int d = 2; d >= 0; d--)
-        if (attree__mul_overflows(stride[d + 1], size[d + 1], &stride[d]))
-            return false;
-    return true;
-}
-
-/* The span of a tensor. Returns false on overflow. */
-static bool measure_span(attree__span *span, const int64_t stride[4], const int64_t size[4], int32_t type)
-{
-    const int64_t bytes = attree__dtype_bytes(type);
-    int64_t low = 0, high = 0, reach;
-    for (int d = 0; d < 4; d++) {
-        if (attree__mul_overflows(stride[d], size[d] - 1, &reach))
-            return false;
-        int64_t *const side = reach < 0 ? &low : &high;
-        if (attree__add_overflows(*side, reach, side))
-            return false;
-    }
-    return !attree__add_overflows(high, 1, &high) && !attree__mul_overflows(low, bytes, &span->low) &&
-           !attree__mul_overflows(high, bytes, &span->high) && span->low > -LIMIT && span->high < LIMIT;
-}
-
-/* Whether each dimension's stride steps over all that the dimensions with smaller strides span. Elements are then
- * distinct. (Some interleaved layouts with distinct elements are refused, too; nobody has asked for them.) */
-static bool elements_are_distinct(const int64_t stride[4], const int64_t size[4])
-{
-    bool placed[4] = {false};
-    int64_t reach = 0; /* farthest element of the dimensions placed so far; fits: it is within the span */
-    for (int round = 0; round < 4; round++) {
-        int smallest = -1;
-        for (int d = 0; d < 4; d++)
-            if (!placed[d] && (smallest < 0 || llabs(stride[d]) < llabs(stride[smallest])))
-                smallest = d;
-        placed[smallest] = true;
-        if (size[smallest] == 1)
-            continue;
-        if (llabs(stride[smallest]) <= reach)
-            return false;
-        reach += llabs(stride[smallest]) * (size[smallest] - 1);
-    }
-    return true;
-}
-
-static attree_status resolve_tensor(const tensor *t)
-{
-    int64_t stride[4] = {t->given->batch, t->given->head, t->given->token, t->given->width};
-    bool empty = false;
-    for (int d = 0; d < 4; d++)
-        empty = empty || t->size[d] == 0;
-    *t->strides = (attree_strides){0, 0, 0, 0};
-    *t->span = (attree__span){0, 0};
-    if (empty)
-        return ATTREE_OK;
-    const bool dense = !stride[0] && !stride[1] && !stride[2] && !stride[3];
-    if (dense && !dense_strides(stride, t->size))
-        return attree__fail(ATTREE_ERROR_OVERFLOW, "the size of %s overflows 64 bits", t->name);
-    for (int d = 0; d < 4; d++)
-        if (t->size[d] == 1)
-            stride[d] = 0;
-    *t->strides = (attree_strides){stride[0], stride[1], stride[2], stride[3]};
-    for (int d = 0; d < 4; d++)
-        if (stride[d] == INT64_MIN)
-            return attree__fail(ATTREE_ERROR_OVERFLOW, "a stride of %s is INT64_MIN; offsets would overflow 64 bits",
-                                t->name);
-    if (!measure_span(t->span, stride, t->size, t->type))
-        return attree__fail(ATTREE_ERROR_OVERFLOW,
-                            "an offset in %s overflows 64 bits; strides are %" PRId64 ", %" PRId64 ", %" PRId64
-                            ", %" PRId64,
-                            t->name, stride[0], stride[1], stride[2], stride[3]);
-    if (t->output && !elements_are_distinct(stride, t->size))
-        return attree__fail(ATTREE_ERROR_STRIDE,
-                            "strides of %s are %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
-                            "; they must keep its elements apart",
-                            t->name, stride[0], stride[1], stride[2], stride[3]);
-    return ATTREE_OK;
-}
-
 /* For tensors without that dimension. */
 static attree_strides without_width(const attree_strides *s)
 {
@@ -152,15 +50,15 @@ static attree_strides without_width(const attree_strides *s)
 /* Queries and results. */
 static attree_status resolve_tensors(attree__problem *p, const attree_desc *desc)
 {
-    const int64_t batch = desc->q_starts && p->batch > 0 ? 1 : p->batch, heads = p->q_heads, tokens = p->q_len;
+    const int64_t batch = attree__problem_q_batches(p), heads = p->q_heads, tokens = p->q_len;
     const attree_strides lse = without_width(&desc->lse);
-    const tensor tensors[] = {
+    const attree__tensor tensors[] = {
         {"q", &desc->q, {batch, heads, tokens, p->qk_width}, p->q_type, false, &p->q, &p->q_span},
         {"o", &desc->o, {batch, heads, tokens, p->v_width}, p->o_type, true, &p->o, &p->o_span},
         {"lse", &lse, {batch, heads, tokens, 1}, ATTREE_F32, true, &p->lse, &p->lse_span},
     };
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
-        const attree_status status = resolve_tensor(&tensors[i]);
+        const attree_status status = attree__layout_resolve(&tensors[i]);
         if (status != ATTREE_OK)
             return status;
     }
@@ -198,7 +96,7 @@ static attree_status resolve_cache(attree__problem *p, const attree_desc *desc)
     const attree_strides k_scales = without_width(&desc->k_scales), v_scales = without_width(&desc->v_scales);
     const int64_t k_units = p->panels ? panel_width : attree__dtype_units(p->k_type, p->qk_width);
     const int64_t v_units = attree__dtype_units(p->v_type, p->v_width);
-    const tensor tensors[] = {
+    const attree__tensor tensors[] = {
         {"k", &k, {batch, heads, p->panels ? panels : tokens, k_units}, p->k_type, false, &p->k, &p->k_span},
         {"v", &v, {batch, heads, tokens, v_units}, p->v_type, false, &p->v, &p->v_span},
         {"k_scales", &k_scales, {batch, heads, tokens, 1}, ATTREE_F32, false, &p->k_scales, &p->k_scales_span},
@@ -209,7 +107,7 @@ static attree_status resolve_cache(attree__problem *p, const attree_desc *desc)
         status = check_blocks("v_width", p->v_width, p->v_type);
     for (int i = 0; i < 4 && status == ATTREE_OK; i++)
         if (i < 2 || (i == 2 ? p->k_type : p->v_type) == ATTREE_I8)
-            status = resolve_tensor(&tensors[i]);
+            status = attree__layout_resolve(&tensors[i]);
     if (p->panels || attree__dtype_has_blocks(p->k_type))
         p->k.width = 1;
     if (attree__dtype_has_blocks(p->v_type))
@@ -242,7 +140,8 @@ static attree_status resolve_pages(attree__problem *p, const attree_desc *desc)
         return attree__fail(ATTREE_ERROR_VALUE, "page_size is %" PRId64 "; panels need a multiple of 16", p->page_size);
     int64_t entries;
     if (attree__mul_overflows(p->batch, p->table_width, &entries) ||
-        attree__mul_overflows(entries, (int64_t)sizeof(int32_t), &p->table_span.high) || p->table_span.high > LIMIT)
+        attree__mul_overflows(entries, (int64_t)sizeof(int32_t), &p->table_span.high) ||
+        p->table_span.high > ATTREE__LIMIT)
         return attree__fail(ATTREE_ERROR_OVERFLOW, "the size of page_table overflows 64 bits; table_width is %" PRId64,
                             p->table_width);
     return ATTREE_OK;
@@ -272,11 +171,11 @@ static attree_status resolve_shard(attree__problem *p, const attree_desc *desc)
 /* What states of all rows take; measured when they are asked for. */
 static attree_status measure_states(attree__problem *p, bool asked)
 {
-    const int64_t batch = p->ragged_q && p->batch > 0 ? 1 : p->batch;
+    const int64_t batch = attree__problem_q_batches(p);
     int64_t count = p->v_width + 2;
     if (attree__mul_overflows(count, batch, &count) || attree__mul_overflows(count, p->q_heads, &count) ||
         attree__mul_overflows(count, p->q_len, &count) ||
-        attree__mul_overflows(count, (int64_t)sizeof(float), &count) || count > LIMIT) {
+        attree__mul_overflows(count, (int64_t)sizeof(float), &count) || count > ATTREE__LIMIT) {
         if (asked)
             return attree__fail(ATTREE_ERROR_OVERFLOW, "the size of states overflows 64 bits");
         count = -1;
@@ -296,7 +195,7 @@ static bool overflows_by_default(const attree_pairs *given, const int64_t size[4
         if (size[d] == 0)
             return false;
     for (int d = 0; d < 4; d++)
-        if (attree__mul_overflows(count, size[d], &count) || count >= LIMIT)
+        if (attree__mul_overflows(count, size[d], &count) || count >= ATTREE__LIMIT)
             return true;
     return false;
 }
@@ -310,7 +209,7 @@ static attree_status resolve_pairs(attree__pairs *pairs, const char *name, const
     const int64_t whole[4] = {p->batch, p->q_heads, p->q_len, p->kv_len};
     const int64_t asked[4] = {given->batches, given->heads, given->queries, given->keys};
     attree_strides strides = {given->batch_stride, given->head_stride, given->query_stride, given->key_stride};
-    tensor t = {.name = name, .given = &strides, .type = type, .span = &pairs->span};
+    attree__tensor t = {.name = name, .given = &strides, .type = type, .span = &pairs->span};
     for (int d = 0; d < 4; d++) {
         if (asked[d] != 0 && asked[d] != 1 && asked[d] != whole[d])
             return attree__fail(ATTREE_ERROR_SHAPE,
@@ -324,7 +223,7 @@ static attree_status resolve_pairs(attree__pairs *pairs, const char *name, const
     }
     attree_strides resolved;
     t.strides = &resolved;
-    const attree_status status = resolve_tensor(&t);
+    const attree_status status = attree__layout_resolve(&t);
     pairs->batch = resolved.batch;
     pairs->head = resolved.head;
     pairs->query = resolved.token;
@@ -342,7 +241,7 @@ static attree_status resolve_mask_and_bias(attree__problem *p, const attree_desc
                             desc->mask_kind);
     p->mask_kind = desc->mask_kind;
     p->bias_type = desc->bias_type;
-    attree_status status = check_type("bias_type", desc->bias_type, ATTREE_BF16);
+    attree_status status = attree__layout_check_type("bias_type", desc->bias_type, ATTREE_BF16);
     if (status == ATTREE_OK)
         status = resolve_pairs(&p->bias, "bias", &desc->bias, p, p->bias_type);
     if (status == ATTREE_OK)
@@ -392,7 +291,7 @@ static attree_status resolve_window(attree__problem *p, const attree_desc *desc)
 
 static attree_status check_q_offset(const char *name, int64_t offset)
 {
-    if (offset < -LIMIT || offset > LIMIT)
+    if (offset < -ATTREE__LIMIT || offset > ATTREE__LIMIT)
         return attree__fail(ATTREE_ERROR_OVERFLOW, "%s is %" PRId64 "; its magnitude must be less than 2^62", name,
                             offset);
     return ATTREE_OK;
@@ -511,7 +410,7 @@ static attree_status check_types(const attree_desc *desc)
         {"q_type", desc->q_type}, {"o_type", desc->o_type}, {"k_type", desc->k_type}, {"v_type", desc->v_type}};
     attree_status status = ATTREE_OK;
     for (int i = 0; i < 4 && status == ATTREE_OK; i++)
-        status = check_type(types[i].name, types[i].type, i < 2 ? ATTREE_BF16 : ATTREE_F8_E4M3);
+        status = attree__layout_check_type(types[i].name, types[i].type, i < 2 ? ATTREE_BF16 : ATTREE_F8_E4M3);
     return status;
 }
 
@@ -549,174 +448,10 @@ attree_status attree__problem_init(attree__problem *problem, const attree_desc *
     return status == ATTREE_OK ? measure_states(problem, problem->states) : status;
 }
 
-typedef struct memory {
-    const char *name;
-    const void *pointer;
-    attree__span span;
-    int64_t alignment;
-    bool output;
-} memory;
-
-static bool overlap(const memory *a, const memory *b)
-{
-    if (a->span.low == a->span.high || b->span.low == b->span.high)
-        return false;
-    const uintptr_t a0 = (uintptr_t)a->pointer, b0 = (uintptr_t)b->pointer;
-    return a0 + (uintptr_t)a->span.low < b0 + (uintptr_t)b->span.high &&
-           b0 + (uintptr_t)b->span.low < a0 + (uintptr_t)a->span.high;
-}
-
-/* values[count] for each head. */
-static attree_status check_heads(const attree__problem *p, const char *name, const float *values, int64_t count)
-{
-    if (!values)
-        return ATTREE_OK;
-    if (count != p->q_heads)
-        return attree__fail(ATTREE_ERROR_SHAPE, "%s has %" PRId64 " heads; it must have %" PRId64, name, count,
-                            p->q_heads);
-    if ((uintptr_t)values % sizeof *values != 0)
-        return attree__fail(ATTREE_ERROR_ALIGN, "%s is %p; it must be aligned to 4 bytes", name, (const void *)values);
-    return ATTREE_OK;
-}
-
-static attree_status check_slopes_and_sinks(const attree__problem *p, const attree_args *args)
-{
-    attree_status status = check_heads(p, "alibi_slopes", args->alibi_slopes, args->alibi_heads);
-    if (status == ATTREE_OK)
-        status = check_heads(p, "sinks", args->sinks, args->sink_heads);
-    for (int64_t h = 0; h < p->q_heads && status == ATTREE_OK && (args->alibi_slopes || args->sinks); h++) {
-        if (args->alibi_slopes && !isfinite(args->alibi_slopes[h]))
-            status = attree__fail(ATTREE_ERROR_NONFINITE, "alibi_slopes[%" PRId64 "] is %g; it must be finite", h,
-                                  (double)args->alibi_slopes[h]);
-        else if (args->sinks && !(args->sinks[h] < INFINITY))
-            status =
-                attree__fail(ATTREE_ERROR_NONFINITE, "sinks[%" PRId64 "] is %g; it must be finite, or -inf for none", h,
-                             (double)args->sinks[h]);
-    }
-    if (status == ATTREE_OK && args->block && !args->score)
-        status = attree__fail(ATTREE_ERROR_NULL, "score is NULL; it must be given with block");
-    return status;
-}
-
-static attree__span span_if(const void *pointer, attree__span span) { return pointer ? span : (attree__span){0, 0}; }
-
-/* No pointer that is needed is NULL, all are aligned, and outputs overlap nothing. */
-static attree_status check_tensors(const memory *tensors, int count)
-{
-    for (int i = 0; i < count; i++) {
-        const memory *t = &tensors[i];
-        if (!t->pointer && t->span.low != t->span.high)
-            return attree__fail(ATTREE_ERROR_NULL, "%s is NULL; it must point to %" PRId64 " bytes", t->name,
-                                t->span.high - t->span.low);
-        if ((uintptr_t)t->pointer % (uintptr_t)t->alignment != 0)
-            return attree__fail(ATTREE_ERROR_ALIGN, "%s is %p; it must be aligned to %" PRId64 " bytes", t->name,
-                                t->pointer, t->alignment);
-    }
-    for (int i = 0; i < count; i++)
-        for (int j = 0; j < i; j++)
-            if ((tensors[i].output || tensors[j].output) && overlap(&tensors[i], &tensors[j]))
-                return attree__fail(ATTREE_ERROR_ALIAS, "%s overlaps %s; an output must not overlap anything",
-                                    tensors[i].name, tensors[j].name);
-    return ATTREE_OK;
-}
-
-static memory workspace_of(const attree_args *args)
-{
-    const attree__span span = {0, (int64_t)(args->workspace_bytes < LIMIT ? args->workspace_bytes : LIMIT)};
-    return (memory){"workspace", args->workspace, span_if(args->workspace, span), 64, true};
-}
-
-/* What a pointer to numbers for each head spans. */
-static attree__span per_head(const attree__problem *p, const void *pointer)
-{
-    int64_t bytes;
-    if (!pointer || attree__mul_overflows(p->q_heads, (int64_t)sizeof(float), &bytes))
-        bytes = 0; /* nobody has the memory for so many heads */
-    return (attree__span){0, bytes};
-}
-
-static attree_status check_memory(const attree__problem *p, const attree_args *args)
-{
-    if ((args->mask && p->mask.span.high < 0) || (args->bias && p->bias.span.high < 0))
-        return attree__fail(ATTREE_ERROR_OVERFLOW,
-                            "the size of a dense %s overflows 64 bits; give its sizes or strides",
-                            args->mask && p->mask.span.high < 0 ? "mask" : "bias");
-    const attree__span none = {0, 0};
-    const memory tensors[] = {
-        {"q", args->q, p->q_span, attree__dtype_bytes(p->q_type), false},
-        {"k", args->k, p->k_span, attree__dtype_alignment(p->k_type), false},
-        {"v", args->v, p->v_span, attree__dtype_alignment(p->v_type), false},
-        {"k_scales", p->k_type == ATTREE_I8 ? args->k_scales : NULL, p->k_scales_span, 4, false},
-        {"v_scales", p->v_type == ATTREE_I8 ? args->v_scales : NULL, p->v_scales_span, 4, false},
-        {"page_table", args->page_table, span_if(args->page_table, p->table_span), 4, false},
-        {"mask", args->mask, span_if(args->mask, p->mask.span), 1, false},
-        {"bias", args->bias, span_if(args->bias, p->bias.span), attree__dtype_bytes(p->bias_type), false},
-        {"alibi_slopes", args->alibi_slopes, per_head(p, args->alibi_slopes), 4, false},
-        {"sinks", args->sinks, per_head(p, args->sinks), 4, false},
-        {"o", args->o, p->states ? none : p->o_span, attree__dtype_bytes(p->o_type), true},
-        {"lse", args->lse, p->states ? none : span_if(args->lse, p->lse_span), 4, true},
-        {"states", args->states, p->states ? p->states_span : none, 4, true},
-        workspace_of(args),
-    };
-    return check_tensors(tensors, sizeof tensors / sizeof *tensors);
-}
-
-attree_status attree__problem_check(const attree__problem *p, const attree_args *args)
-{
-    const attree_status status = check_slopes_and_sinks(p, args);
-    return status == ATTREE_OK ? check_memory(p, args) : status;
-}
-
-attree_status attree__problem_check_finish(const attree__problem *p, const attree_args *args)
-{
-    const attree_status status = check_slopes_and_sinks(p, args);
-    if (status != ATTREE_OK)
-        return status;
-    if (p->states_span.high < 0)
-        return attree__fail(ATTREE_ERROR_OVERFLOW, "the size of states overflows 64 bits");
-    const memory tensors[] = {
-        {"states", args->states, p->states_span, 4, false},
-        {"sinks", args->sinks, per_head(p, args->sinks), 4, false},
-        {"o", args->o, p->o_span, attree__dtype_bytes(p->o_type), true},
-        {"lse", args->lse, span_if(args->lse, p->lse_span), 4, true},
-        workspace_of(args),
-    };
-    return check_tensors(tensors, sizeof tensors / sizeof *tensors);
-}
-
-attree_status attree__problem_check_append(const attree__problem *p, const attree_new_tokens *t,
-                                           attree_strides strides[2])
-{
-    const int64_t batch = p->ragged_q && p->batch > 0 ? 1 : p->batch;
-    attree__span spans[2];
-    const tensor news[] = {
-        {"k", &t->k_strides, {batch, p->kv_heads, p->q_len, p->qk_width}, t->k_type, false, &strides[0], &spans[0]},
-        {"v", &t->v_strides, {batch, p->kv_heads, p->q_len, p->v_width}, t->v_type, false, &strides[1], &spans[1]},
-    };
-    attree_status status = check_type("k_type", t->k_type, ATTREE_BF16);
-    if (status == ATTREE_OK)
-        status = check_type("v_type", t->v_type, ATTREE_BF16);
-    for (int i = 0; i < 2 && status == ATTREE_OK; i++)
-        status = resolve_tensor(&news[i]);
-    if (status != ATTREE_OK)
-        return status;
-    if (p->batch == 0 || p->q_len == 0) /* nothing is written, the cache may be missing */
-        return ATTREE_OK;
-    const memory tensors[] = {
-        {"k", t->k, spans[0], attree__dtype_bytes(t->k_type), false},
-        {"v", t->v, spans[1], attree__dtype_bytes(t->v_type), false},
-        {"page_table", t->page_table, span_if(t->page_table, p->table_span), 4, false},
-        {"cache_k", t->cache_k, p->k_span, attree__dtype_alignment(p->k_type), true},
-        {"cache_v", t->cache_v, p->v_span, attree__dtype_alignment(p->v_type), true},
-        {"cache_k_scales", p->k_type == ATTREE_I8 ? t->cache_k_scales : NULL, p->k_scales_span, 4, true},
-        {"cache_v_scales", p->v_type == ATTREE_I8 ? t->cache_v_scales : NULL, p->v_scales_span, 4, true},
-    };
-    return check_tensors(tensors, sizeof tensors / sizeof *tensors);
-}
-
 attree__keys attree__problem_visible(const attree__problem *p, const attree__sequence *s, int64_t i)
 {
-    const int64_t position = i + s->q_offset; /* nothing here overflows: |q_offset| and sizes are within LIMIT */
+    const int64_t position =
+        i + s->q_offset; /* nothing here overflows: |q_offset| and sizes are within ATTREE__LIMIT */
     attree__keys keys = {p->shard.first, s->kv_len < p->shard.end ? s->kv_len : p->shard.end};
     if (p->window_left >= 0 && p->window_left < position && position - p->window_left > keys.first)
         keys.first = position - p->window_left < s->kv_len ? position - p->window_left : s->kv_len;

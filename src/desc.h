@@ -8,16 +8,12 @@
 #include <stdbool.h>
 
 #include "attree/attree.h"
+#include "layout.h"
 
 /* Keys first <= j < end; none when first >= end. */
 typedef struct attree__keys {
     int64_t first, end;
 } attree__keys;
-
-/* The bytes that a tensor's elements span, from its pointer: [low, high), low <= 0. Empty tensors: low = high = 0. */
-typedef struct attree__span {
-    int64_t low, high;
-} attree__span;
 
 /* Element (b, h, i, j) of a tensor over pairs is number b * batch + h * head + i * query + j * key. */
 typedef struct attree__pairs {
@@ -53,12 +49,11 @@ typedef struct attree__problem {
 /* Checks desc and fills in *problem. */
 attree_status attree__problem_init(attree__problem *problem, const attree_desc *desc);
 
-/* The same for attree_finish. */
-attree_status attree__problem_check_finish(const attree__problem *problem, const attree_args *args);
-
-/* The same for attree_append: also resolves the strides of the new keys and values. */
-attree_status attree__problem_check_append(const attree__problem *problem, const attree_new_tokens *tokens,
-                                           attree_strides strides[2]);
+/* The batch dimension of q, o, lse and states: ragged ones have 1, or 0 without entries. */
+static inline int64_t attree__problem_q_batches(const attree__problem *p)
+{
+    return p->ragged_q && p->batch > 0 ? 1 : p->batch;
+}
 
 /* Whether batch entries differ, so that each has its own sequence. */
 bool attree__problem_has_sequences(const attree_desc *desc);
@@ -66,8 +61,16 @@ bool attree__problem_has_sequences(const attree_desc *desc);
 /* The sequence of batch entry b; of every entry, when they do not differ. Checked by attree__problem_init. */
 attree__sequence attree__problem_sequence(const attree__problem *problem, const attree_desc *desc, int64_t b);
 
-/* Checks the tensors of a run: NULL, alignment, overlap, sinks and slopes. Workspace: see the plan. */
+/* Checks the tensors of a run: NULL, alignment, overlap, sinks and slopes. Workspace: see the plan. (These three are in
+ * args.c.) */
 attree_status attree__problem_check(const attree__problem *problem, const attree_args *args);
+
+/* The same for attree_finish. */
+attree_status attree__problem_check_finish(const attree__problem *problem, const attree_args *args);
+
+/* The same for attree_append: also resolves the strides of the new keys and values. */
+attree_status attree__problem_check_append(const attree__problem *problem, const attree_new_tokens *tokens,
+                                           attree_strides strides[2]);
 
 /* The keys that geometry lets query i of a sequence see. Neither end ever decreases as i grows. */
 attree__keys attree__problem_visible(const attree__problem *problem, const attree__sequence *sequence, int64_t i);

@@ -312,4 +312,15 @@ AttnCase load_attncase(const std::string &path)
     }
 }
 
+namespace {
+
+const void *pointer(const std::vector<std::byte> &elements) { return elements.empty() ? nullptr : elements.data(); }
+
+} // namespace
+
+Problem problem_of(const AttnCase &input)
+{
+    return {input.desc, pointer(input.q), pointer(input.k), pointer(input.v), pointer(input.mask), pointer(input.bias)};
+}
+
 } // namespace bench

@@ -29,6 +29,8 @@
 
 #include "attree/attree.h"
 
+#include "problem.h"
+
 namespace bench {
 
 /* Not to be copied: desc points into it. */
@@ -50,6 +52,9 @@ struct AttnCase {
  * is not well formed, a tensor outside the file, shapes that do not fit each other, or a name that means nothing. What
  * is left for attree to refuse are values that it does not take, and dimensions that must not be 0. */
 AttnCase load_attncase(const std::string &path);
+
+/* The same as a problem, whose pointers are into the case. */
+Problem problem_of(const AttnCase &input);
 
 } // namespace bench
 

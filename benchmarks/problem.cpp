@@ -7,6 +7,18 @@
 
 namespace bench {
 
+attree_args inputs_of(const Problem &problem)
+{
+    attree_args args{};
+    args.size = sizeof args;
+    args.q = problem.q;
+    args.k = problem.k;
+    args.v = problem.v;
+    args.mask = problem.mask;
+    args.bias = problem.bias;
+    return args;
+}
+
 attree_strides heads_outside(std::int64_t heads, std::int64_t tokens, std::int64_t width)
 {
     return {heads * tokens * width, tokens * width, width, 1};

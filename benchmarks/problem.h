@@ -15,6 +15,9 @@ struct Problem {
     const void *mask = nullptr, *bias = nullptr; // optional; the mask is of bytes
 };
 
+/* Arguments of a run with these inputs; nothing else is set. */
+attree_args inputs_of(const Problem &problem);
+
 /* Keys first <= j < end; none when they are equal. */
 struct KeyRange {
     std::int64_t first, end;

@@ -170,13 +170,9 @@ Workload::Workload(const AttnCase &input, int threads)
 
 attree_status Workload::run()
 {
-    attree_args args{};
-    args.size = sizeof args;
-    args.q = problem_.q;
+    attree_args args = inputs_of(problem_);
     args.k = k_[next_copy_].as<void>();
     args.v = v_[next_copy_].as<void>();
-    args.mask = problem_.mask;
-    args.bias = problem_.bias;
     args.o = o_.as<float>();
     args.workspace = workspace_.as<void>();
     args.workspace_bytes = workspace_bytes();

@@ -91,8 +91,6 @@ std::vector<attree_isa> available_isas()
     return isas;
 }
 
-const void *pointer(const std::vector<std::byte> &elements) { return elements.empty() ? nullptr : elements.data(); }
-
 /* Results start as NaN, so that one that is not written shows. */
 Result compute(const bench::AttnCase &input, std::int32_t o_type, const Setting &setting)
 {
@@ -103,13 +101,7 @@ Result compute(const bench::AttnCase &input, std::int32_t o_type, const Setting 
     const std::size_t rows = input.y.size() / static_cast<std::size_t>(std::max<std::int64_t>(desc.v_width, 1));
     Result result{std::vector<std::byte>(input.y.size() * bench::element_bytes(o_type), std::byte{0xff}),
                   std::vector<float>(rows, std::nanf(""))};
-    attree_args args{};
-    args.size = sizeof args;
-    args.q = pointer(input.q);
-    args.k = pointer(input.k);
-    args.v = pointer(input.v);
-    args.mask = pointer(input.mask);
-    args.bias = pointer(input.bias);
+    attree_args args = bench::inputs_of(bench::problem_of(input));
     args.o = result.o.data();
     args.lse = result.lse.empty() ? nullptr : result.lse.data();
     require(attree_attention(&desc, &args), input.name);
@@ -164,9 +156,7 @@ void compare_with_file(const bench::AttnCase &input, std::int32_t o_type, const 
 void compare_with_reference(const bench::AttnCase &input, const Result &result, const Bound &bound)
 {
     const attree_strides &o = input.desc.o;
-    const bench::Problem problem{input.desc,       pointer(input.q),    pointer(input.k),
-                                 pointer(input.v), pointer(input.mask), pointer(input.bias)};
-    for (const bench::Row &row : bench::reference_rows(problem, reference_rows_most)) {
+    for (const bench::Row &row : bench::reference_rows(bench::problem_of(input), reference_rows_most)) {
         std::int64_t at = row.batch * o.batch + row.head * o.head + row.query * o.token;
         for (const double expected : row.o) {
             judge(bound, static_cast<double>(bench::load_element(ATTREE_F32, result.o.data(), at)), expected,

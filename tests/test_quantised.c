@@ -250,45 +250,12 @@ static void q4_0_blocks_lie_as_ggmls(void **state)
      */
     const float first[BLOCK] = {-8, -7, -6, -5, -4, -3, -2, -1, 0,  1,  2,  3,  4,  5,  6,  7,
                                 7,  6,  5,  4,  3,  2,  1,  0,  -1, -2, -3, -4, -5, -6, -7, -8};
-    const uint8_t bytes[2 * Q4_BYTES] = {
-        0x00,
-        0x3c,
-        0xf0,
-        0xe1,
-        0xd2,
-        0xc3,
-        0xb4,
-        0xa5,
-        0x96,
-        0x87,
-        0x78,
-        0x69,
-        0x5a,
-        0x4b,
-        0x3c,
-        0x2d,
-        0x1e,
-        0x0f,
-        /* the second block is -1/2 of the first: the largest is 4, scale -0.5, the same codes */
-        0x00,
-        0xb8,
-        0xf0,
-        0xe1,
-        0xd2,
-        0xc3,
-        0xb4,
-        0xa5,
-        0x96,
-        0x87,
-        0x78,
-        0x69,
-        0x5a,
-        0x4b,
-        0x3c,
-        0x2d,
-        0x1e,
-        0x0f,
-    };
+    const uint8_t codes[] = {0xf0, 0xe1, 0xd2, 0xc3, 0xb4, 0xa5, 0x96, 0x87,
+                             0x78, 0x69, 0x5a, 0x4b, 0x3c, 0x2d, 0x1e, 0x0f};
+    /* The second block is -1/2 of the first: the largest is 4, scale -0.5, the same codes. */
+    uint8_t bytes[2 * Q4_BYTES] = {0x00, 0x3c, [Q4_BYTES] = 0x00, [Q4_BYTES + 1] = 0xb8};
+    memcpy(bytes + 2, codes, sizeof codes);
+    memcpy(bytes + Q4_BYTES + 2, codes, sizeof codes);
     float numbers[2 * BLOCK];
     for (int i = 0; i < BLOCK; i++) {
         numbers[i] = first[i];

@@ -73,20 +73,6 @@ bench::AttnCase load(const std::string &path)
     }
 }
 
-const void *pointer(const std::vector<std::byte> &elements) { return elements.empty() ? nullptr : elements.data(); }
-
-attree_args arguments_of(const bench::AttnCase &input)
-{
-    attree_args args{};
-    args.size = sizeof args;
-    args.q = pointer(input.q);
-    args.k = pointer(input.k);
-    args.v = pointer(input.v);
-    args.mask = pointer(input.mask);
-    args.bias = pointer(input.bias);
-    return args;
-}
-
 /* The median of runs for a fifth of a second, at least one of them. */
 double time_runs(const attree_plan *plan, const attree_args &args)
 {
@@ -115,7 +101,7 @@ void compute(Outcome *outcome, const bench::AttnCase &input, const Request &requ
     outcome->chosen = describe(made);
     outcome->o.resize(input.y.size(), std::nanf(""));
     outcome->lse.resize(input.y.size() / static_cast<std::size_t>(std::max<std::int64_t>(desc.v_width, 1)));
-    attree_args args = arguments_of(input);
+    attree_args args = bench::inputs_of(bench::problem_of(input));
     args.workspace_bytes = attree_plan_workspace(made); // a multiple of 64
     const std::unique_ptr<void, Free> workspace(std::aligned_alloc(64, args.workspace_bytes));
     if (!workspace)
@@ -136,14 +122,7 @@ void judge(Outcome *outcome, const bench::AttnCase &input, double tolerance)
         outcome->file_error =
             std::max(outcome->file_error, bench::distance(static_cast<double>(outcome->o[n]), expected));
     }
-    bench::Problem problem;
-    problem.desc = input.desc;
-    problem.q = pointer(input.q);
-    problem.k = pointer(input.k);
-    problem.v = pointer(input.v);
-    problem.mask = pointer(input.mask);
-    problem.bias = pointer(input.bias);
-    const std::vector<bench::Row> rows = bench::reference_rows(problem, reference_rows_most);
+    const std::vector<bench::Row> rows = bench::reference_rows(bench::problem_of(input), reference_rows_most);
     outcome->exact_error = bench::max_error(input.desc, outcome->o.data(), rows);
     outcome->checked = static_cast<std::int64_t>(rows.size());
     outcome->tolerance = tolerance >= 0.0 ? tolerance : input.exactness * largest;

@@ -61,29 +61,53 @@ typedef struct key_square {
     int64_t j, c, columns;
 } key_square;
 
-/* Transposed: x[i] gets column c + i. */
-ATTREE_INLINE void load_transposed(vf x[VF_LANES], const int32_t type, key_square s)
+/* The scales of keys j ... j + VF_LANES - 1: of their rows, or nothing for types without. */
+ATTREE_INLINE vf row_scales(const attree__rows *k, const int32_t type, int64_t j)
+{
+    return type == ATTREE_I8 ? vf_load(k->scale + j) : vf_zero();
+}
+
+/* Of their blocks that start at column c. */
+ATTREE_INLINE vf block_scales(const attree__rows *k, const int32_t type, int64_t j, int64_t c)
+{
+    uint16_t halves[VF_LANES];
+    const char *const first = attree__row(k, j) + c / ATTREE__QUANT_BLOCK * attree__dtype_bytes(type);
+    for (int64_t i = 0; i < VF_LANES; i++)
+        memcpy(&halves[i], first + i * k->token, sizeof halves[i]);
+    return vf_load_f16(halves);
+}
+
+/* Whether blocks start at column c. */
+ATTREE_INLINE bool starts_block(const int32_t type, int64_t c)
+{
+    return attree__dtype_has_blocks(type) && c % ATTREE__QUANT_BLOCK == 0;
+}
+
+/* Transposed: x[i] gets column c + i. scales: of the keys. */
+ATTREE_INLINE void load_transposed(vf x[VF_LANES], const int32_t type, key_square s, vf scales)
 {
     const int64_t token = s.k->token;
     const char *const first = attree__row(s.k, s.j);
-    const float *const scale = type == ATTREE_I8 ? s.k->scale + s.j : NULL;
     ATTREE_UNROLL(4)
     for (int64_t i = 0; i < VF_LANES; i += 4) { /* in fours: their addresses need one register more */
         const char *const row = first + i * token;
         ATTREE_UNROLL(4)
-        for (int64_t n = 0; n < 4; n++) {
-            const float *const of_key = type == ATTREE_I8 ? scale + i + n : NULL;
-            x[i + n] = s.columns == VF_LANES ? load_row(row + n * token, type, s.c, of_key)
-                                             : load_row_first(row + n * token, type, s.c, s.columns, of_key);
-        }
+        for (int64_t n = 0; n < 4; n++)
+            x[i + n] = s.columns == VF_LANES ? load_integers(row + n * token, type, s.c, 0)
+                                             : load_first_integers(row + n * token, type, s.c, s.columns);
     }
     vf_transpose(x);
+    if (has_scales(type)) {
+        ATTREE_UNROLL(16)
+        for (int64_t i = 0; i < VF_LANES; i++)
+            x[i] = vf_mul(scales, x[i]);
+    }
 }
 
-ATTREE_INLINE void transpose_keys(float *panel, const int32_t type, key_square s)
+ATTREE_INLINE void transpose_keys(float *panel, const int32_t type, key_square s, vf scales)
 {
     vf x[VF_LANES];
-    load_transposed(x, type, s);
+    load_transposed(x, type, s, scales);
     ATTREE_UNROLL(16)
     for (int64_t i = 0; i < VF_LANES; i++)
         if (i < s.columns)
@@ -94,13 +118,16 @@ ATTREE_INLINE void transpose_keys(float *panel, const int32_t type, key_square s
 ATTREE_INLINE void pack_whole_keys(float *panel, const attree__rows *k, const int32_t type, int64_t j, int64_t width)
 {
     prefetcher ahead = make_prefetcher(k, type, j, width);
+    vf scales = row_scales(k, type, j);
     int64_t c = 0;
     for (; c + VF_LANES <= width; c += VF_LANES) {
         prefetch_lines(&ahead, square_lines(type));
-        transpose_keys(panel, type, (key_square){k, j, c, VF_LANES});
+        if (starts_block(type, c))
+            scales = block_scales(k, type, j, c);
+        transpose_keys(panel, type, (key_square){k, j, c, VF_LANES}, scales);
     }
     if (c < width)
-        transpose_keys(panel, type, (key_square){k, j, c, width - c});
+        transpose_keys(panel, type, (key_square){k, j, c, width - c}, scales);
 }
 
 ATTREE_INLINE float scale_of(const attree__rows *rows, int64_t j) { return rows->scale ? rows->scale[j] : 0.0f; }
@@ -125,7 +152,7 @@ ATTREE_INLINE bool adjacent_keys(const attree__rows *k, const int32_t type)
 /* Number c of keys j ... j + VF_LANES - 1, which are in one piece. */
 ATTREE_INLINE vf load_adjacent_keys(const attree__rows *k, const int32_t type, int64_t j, int64_t c)
 {
-    const vf x = load_unscaled(attree__row(k, j), type, c * k->width);
+    const vf x = load_integers(attree__row(k, j), type, c * k->width, 0);
     return type == ATTREE_I8 ? vf_mul(vf_load(k->scale + j), x) : x;
 }
 
@@ -214,11 +241,12 @@ ATTREE_INLINE void pack_values_of(const packed_values *to, const int32_t type, c
             if (e % line == 0)
                 prefetch_lines(&ahead, PANEL > line ? PANEL / line : 1);
             for (int64_t i = 0; i < PANEL; i += VF_LANES)
-                vf_store(at + i, load_row(row, type, first + e + i, scale));
+                vf_store(at + i, load_row(row, type, first + e, i, scale));
         }
         for (int64_t i = 0; i < PANEL && e < width; i += VF_LANES) {
             const int64_t left = width - e - i, n = left < 0 ? 0 : at_most(VF_LANES, left);
-            vf_store(at + i, load_row_first(row, type, first + e + i, n, scale));
+            const vf x = load_first_integers(row, type, first + e + i, n);
+            vf_store(at + i, type == ATTREE_I8 ? vf_mul(vf_all(*scale), x) : x);
         }
     }
 }

@@ -77,9 +77,12 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
 {
     vf acc[DIRECT_ROWS * 4];
     prefetcher ahead[4];
+    vf scales[4];
     ATTREE_UNROLL(4)
-    for (int s = 0; s < squares; s++)
+    for (int s = 0; s < squares; s++) {
         ahead[s] = make_prefetcher(job->k, type, job->j + s * VF_LANES, job->width);
+        scales[s] = row_scales(job->k, type, job->j + s * VF_LANES);
+    }
     ATTREE_UNROLL(16)
     for (int i = 0; i < rows * squares; i++)
         acc[i] = vf_zero();
@@ -89,7 +92,9 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
         for (int s = 0; s < squares; s++) {
             vf x[VF_LANES];
             prefetch_lines(&ahead[s], square_lines(type));
-            load_transposed(x, type, (key_square){job->k, job->j + s * VF_LANES, c, VF_LANES});
+            if (starts_block(type, c))
+                scales[s] = block_scales(job->k, type, job->j + s * VF_LANES, c);
+            load_transposed(x, type, (key_square){job->k, job->j + s * VF_LANES, c, VF_LANES}, scales[s]);
             ATTREE_UNROLL(16)
             for (int i = 0; i < VF_LANES; i++)
                 multiply_column(acc + s, rows, squares, job->q + (c + i) * TILE_ROWS, x[i]);
@@ -97,7 +102,7 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
     }
     for (int s = 0; s < squares && c < job->width; s++) { /* what is left of the width */
         vf x[VF_LANES];
-        load_transposed(x, type, (key_square){job->k, job->j + s * VF_LANES, c, job->width - c});
+        load_transposed(x, type, (key_square){job->k, job->j + s * VF_LANES, c, job->width - c}, scales[s]);
         for (int64_t i = 0; i < job->width - c; i++)
             multiply_column(acc + s, rows, squares, job->q + (c + i) * TILE_ROWS, x[i]);
     }

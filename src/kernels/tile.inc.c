@@ -29,7 +29,7 @@ ATTREE_INLINE void tile_step(vf *acc, const int rows, const int vecs, const int3
         vf vector[TILE_VECS];
         ATTREE_UNROLL(8)
         for (int v = 0; v < vecs; v++)
-            vector[v] = load_row(t->row, type, t->column + v * VF_LANES, t->scale);
+            vector[v] = load_row(t->row, type, t->column, v * VF_LANES, t->scale);
         ATTREE_UNROLL(16)
         for (int r = 0; r < rows; r++) {
             const vf factor = vf_all(t->factor[r * t->factor_row]);
@@ -45,7 +45,7 @@ ATTREE_INLINE void tile_step(vf *acc, const int rows, const int vecs, const int3
         factor[r] = vf_all(t->factor[r * t->factor_row]);
     ATTREE_UNROLL(8)
     for (int v = 0; v < vecs; v++) {
-        const vf vector = load_row(t->row, type, t->column + v * VF_LANES, t->scale);
+        const vf vector = load_row(t->row, type, t->column, v * VF_LANES, t->scale);
         ATTREE_UNROLL(16)
         for (int r = 0; r < rows; r++)
             acc[r * vecs + v] = vf_fma(factor[r], vector, acc[r * vecs + v]);
@@ -91,7 +91,7 @@ ATTREE_INLINE void tile_multiply_visible(vf *acc, const int rows, const int vecs
             const vf factor = vf_all(t.factor[r * t.factor_row]);
             ATTREE_UNROLL(8)
             for (int v = 0; v < vecs; v++) {
-                const vf vector = load_row(t.row, type, t.column + v * VF_LANES, t.scale);
+                const vf vector = load_row(t.row, type, t.column, v * VF_LANES, t.scale);
                 const vf sum = vf_fma(factor, vector, acc[r * vecs + v]);
                 acc[r * vecs + v] = vf_replace_negative(sum, acc[r * vecs + v], factor);
             }

@@ -280,12 +280,13 @@ static void classify(attree__block *block, const attree_args *args, int64_t keys
         t->score = NULL;
 }
 
-static void place_rows(attree__fold *f, const attree__worker *w, const attree__tile *tile, const attree__keys *seen)
+static void place_rows(attree__fold *f, const attree__worker *w, const attree__tile *tile, const attree__keys *seen,
+                       int32_t place)
 {
     const attree_plan *plan = w->plan;
     const attree__problem *p = &plan->problem;
     const int32_t *const table = w->args->page_table;
-    float *const scales = (float *)(void *)(w->scratch + plan->scales_offset);
+    float *const scales = (float *)(void *)(w->scratch + plan->scales_offset) + place * 2 * ATTREE__BLOCK;
     const row_source k = {
         .rows = {w->args->k, &p->k, attree__dtype_bytes(p->k_type), p->panels, table},
         .scales = {w->args->k_scales, &p->k_scales, sizeof(float), false, table},
@@ -306,11 +307,12 @@ static void place_rows(attree__fold *f, const attree__worker *w, const attree__t
     f->v = block_rows(plan, tile, &v, seen);
 }
 
-bool attree__block_init(attree__block *block, const attree__worker *worker, const attree__tile *tile, int64_t b)
+bool attree__block_init(attree__block *block, const attree__worker *worker, const attree__tile *tile, int64_t b,
+                        int32_t place)
 {
     const attree_args *args = worker->args;
     const attree__problem *p = &worker->plan->problem;
-    int32_t *const ranges = (int32_t *)(void *)(worker->scratch + worker->plan->ranges_offset);
+    int32_t *const ranges = (int32_t *)(void *)(worker->scratch + worker->plan->ranges_offset) + 2 * place * tile->rows;
     const int64_t first = b * ATTREE__BLOCK, left = tile->segment->sequence.kv_len - first;
     block->fold = (attree__fold){
         .qk_width = p->qk_width,
@@ -327,6 +329,6 @@ bool attree__block_init(attree__block *block, const attree__worker *worker, cons
     const attree__keys seen = seen_keys(&block->fold, first);
     if (seen.first >= seen.end)
         return false;
-    place_rows(&block->fold, worker, tile, &seen);
+    place_rows(&block->fold, worker, tile, &seen, place);
     return true;
 }

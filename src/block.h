@@ -17,8 +17,10 @@ typedef struct attree__worker {
 } attree__worker;
 
 /* Fills in *block, whose fold points into it and into the scratch, for tile and key block number b. Returns false when
- * no row of the tile sees any key of the block: there is nothing to fold. */
-bool attree__block_init(attree__block *block, const attree__worker *worker, const attree__tile *tile, int64_t b);
+ * no row of the tile sees any key of the block: there is nothing to fold. place: which of the blocks that are folded at
+ * once, 0 <= place < attree__plan_folds(). */
+bool attree__block_init(attree__block *block, const attree__worker *worker, const attree__tile *tile, int64_t b,
+                        int32_t place);
 
 /* Keys of a sequence that some query may see. */
 attree__keys attree__block_active_keys(const attree__problem *problem, const attree__sequence *sequence);

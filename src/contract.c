@@ -109,13 +109,19 @@ static void fold_scores(const attree__fold *f, int64_t r, const float *s)
     f->out.m[r] = isnan(l) ? INFINITY : m; /* some score was NaN or +inf: mark the row so that combining keeps it so */
 }
 
-static void fold(const attree__fold *f)
+static void fold_block(const attree__fold *f)
 {
     for (int64_t r = 0; r < f->rows; r++) {
         float s[ATTREE__BLOCK];
         attree__contract_scores(f, r, s);
         fold_scores(f, r, s);
     }
+}
+
+static void fold(const attree__fold *const *folds, int32_t count)
+{
+    for (int32_t n = 0; n < count; n++)
+        fold_block(folds[n]);
 }
 
 /* Step 6. The empty state, m = -inf, is neutral bit for bit. */

@@ -28,6 +28,9 @@ typedef struct attree__states {
     int64_t u_stride; /* E rounded up to a multiple of ATTREE__LANES */
 } attree__states;
 
+/* The most blocks that are folded at once. */
+#define ATTREE__FOLDS 4
+
 /* Keys of a piece. */
 #define ATTREE__PIECE 16
 
@@ -102,6 +105,7 @@ typedef struct attree__kernels {
     const char *name;
     int32_t isa;        /* attree_isa */
     int32_t group_rows; /* query rows that a register tile takes together */
+    int32_t step_rows;  /* tiles of at most so many rows gain when several of their blocks are folded at once */
 
     /* Query rows as f32, in groups of group_rows: [group][D][group_rows], the last group padded with zeros. packed has
      * room for ATTREE__LANES more numbers, which may be overwritten. */
@@ -111,8 +115,9 @@ typedef struct attree__kernels {
     int64_t (*scratch_floats)(int64_t qk_width, int64_t v_width, int64_t rows);
 
     /* Steps 1 to 5: the state of each row over the block's visible keys; (-inf, 0, 0) where there are none. A row with
-     * a NaN or +inf score gets m = +inf, l = NaN. */
-    void (*fold)(const attree__fold *fold);
+     * a NaN or +inf score gets m = +inf, l = NaN. 1 <= count <= ATTREE__FOLDS folds of the same rows, which differ in
+     * their blocks and in out only. */
+    void (*fold)(const attree__fold *const *folds, int32_t count);
 
     /* Step 6 for each row: a = combine(a, b). */
     void (*combine)(const attree__states *a, const attree__states *b, int64_t rows, int64_t v_width);

@@ -75,6 +75,9 @@ attree__tile attree__plan_tile(const attree_plan *plan, int64_t n);
 /* Rows of k and v are gathered block by block, in pages of odd sizes. */
 bool attree__plan_gathers(const attree_plan *plan);
 
+/* How many blocks of a tile of so many rows are folded at once. */
+int32_t attree__plan_folds(const attree_plan *plan, int64_t rows);
+
 /* Task number n, 0 <= n < tasks: its tile, and in *chunk which of the tile's chunks. */
 attree__tile attree__plan_task(const attree_plan *plan, int64_t n, int64_t *chunk);
 

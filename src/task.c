@@ -61,24 +61,54 @@ static void pack_queries(const context *c, const attree__tile *tile)
                                    c->problem->qk_width);
 }
 
-/* Returns false, with nothing written, when no row of the tile sees any key of block b. */
-static bool fold_block(const context *c, const attree__tile *tile, int64_t b, int32_t level)
-{
-    attree__block block;
-    const attree__worker worker = {c->plan, c->args, c->scratch};
-    if (!attree__block_init(&block, &worker, tile, b))
-        return false;
-    block.fold.q = (const float *)(void *)(c->scratch + c->plan->packed_offset);
-    block.fold.out = level_states(c, level);
-    block.fold.scratch = (float *)(void *)(c->scratch + c->plan->kernel_offset);
-    c->plan->kernels->fold(&block.fold);
-    return true;
-}
-
 /* A node of the merge tree: blocks first <= b < first + count. */
 typedef struct node {
     int64_t first, count;
 } node;
+
+/* Folds blocks into the states of levels `level`, level + 1, ... Returns false, with nothing written, when no row of
+ * the tile sees any key of one of them. */
+static bool fold_blocks(const context *c, const attree__tile *tile, node n, int32_t level)
+{
+    attree__block blocks[ATTREE__FOLDS];
+    const attree__fold *folds[ATTREE__FOLDS];
+    const attree__worker worker = {c->plan, c->args, c->scratch};
+    for (int32_t i = 0; i < n.count; i++) {
+        if (!attree__block_init(&blocks[i], &worker, tile, n.first + i, i))
+            return false;
+        blocks[i].fold.q = (const float *)(void *)(c->scratch + c->plan->packed_offset);
+        blocks[i].fold.out = level_states(c, level + i);
+        blocks[i].fold.scratch = (float *)(void *)(c->scratch + c->plan->kernel_offset);
+        folds[i] = &blocks[i].fold;
+    }
+    c->plan->kernels->fold(folds, (int32_t)n.count);
+    return true;
+}
+
+static void combine_levels(const context *c, const attree__tile *tile, int32_t left, int32_t right)
+{
+    const attree__states a = level_states(c, left), b = level_states(c, right);
+    c->plan->kernels->combine(&a, &b, tile->rows, c->problem->v_width);
+}
+
+/* Combines `count` blocks, which fold_blocks has folded. */
+static void combine_blocks(const context *c, const attree__tile *tile, int64_t count, int32_t level)
+{
+    if (count == 1)
+        return;
+    const int64_t split = attree__tree_split(count);
+    combine_blocks(c, tile, split, level);
+    combine_blocks(c, tile, count - split, level + (int32_t)split);
+    combine_levels(c, tile, level, level + (int32_t)split);
+}
+
+/* Whether to fold the blocks of a node at once: the tile sees keys of all of them, as far as is known without asking.
+ */
+static bool folds_at_once(const context *c, const attree__tile *tile, attree__keys visible, node n)
+{
+    return n.count <= attree__plan_folds(c->plan, tile->rows) && n.first >= visible.first &&
+           n.first + n.count <= visible.end && !c->args->block;
+}
 
 /* Folds a node into the states of `level`. Returns false, with nothing written, when the tile sees none of its keys. */
 static bool fold_node(const context *c, const attree__tile *tile, attree__keys visible, node n, int32_t level)
@@ -86,15 +116,17 @@ static bool fold_node(const context *c, const attree__tile *tile, attree__keys v
     if (n.first >= visible.end || n.first + n.count <= visible.first)
         return false;
     if (n.count == 1)
-        return fold_block(c, tile, n.first, level);
+        return fold_blocks(c, tile, n, level);
+    if (folds_at_once(c, tile, visible, n) && fold_blocks(c, tile, n, level)) {
+        combine_blocks(c, tile, n.count, level);
+        return true;
+    }
     const int64_t split = attree__tree_split(n.count);
     const bool left = fold_node(c, tile, visible, (node){n.first, split}, level);
     const int32_t right_level = left ? level + 1 : level;
     const bool right = fold_node(c, tile, visible, (node){n.first + split, n.count - split}, right_level);
-    if (left && right) {
-        const attree__states a = level_states(c, level), b = level_states(c, level + 1);
-        c->plan->kernels->combine(&a, &b, tile->rows, c->problem->v_width);
-    }
+    if (left && right)
+        combine_levels(c, tile, level, level + 1);
     return left || right;
 }
 

@@ -59,7 +59,7 @@ attree_status attree_weights(const attree_plan *plan, const attree_args *args, i
     const attree__worker worker = {plan, args, (char *)args->workspace + plan->scratch_offset};
     for (int64_t b = 0; b < segment->blocks; b++) {
         attree__block block;
-        if (!attree__block_init(&block, &worker, &tile, b))
+        if (!attree__block_init(&block, &worker, &tile, b, 0))
             continue;
         block.fold.q = q;
         block_weights(&block.fold, lse, weights + b * ATTREE__BLOCK);

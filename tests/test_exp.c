@@ -40,7 +40,7 @@ static void check_weights(const attree__kernels *table, const float *k, const fl
     };
     attree__rows_place(&fold.k, k, ATTREE__PIECE * fold.k.token);
     attree__rows_place(&fold.v, v, ATTREE__PIECE * fold.v.token);
-    table->fold(&fold);
+    table->fold(&(const attree__fold *){&fold}, 1);
     for (int i = 0; i < WEIGHTS; i++) {
         const float expected = expected_weight(k[i + 1]);
         if (attree__bits_of(u[i]) != attree__bits_of(expected))

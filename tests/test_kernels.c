@@ -261,7 +261,7 @@ static void run_fold(const attree__kernels *table, const fold_case *c, const fol
         .out = {out->m, out->l, u.data, u_stride},
         .scratch = scratch.data,
     };
-    table->fold(&fold);
+    table->fold(&(const attree__fold *){&fold}, 1);
     for (int64_t r = 0; r < c->rows; r++) {
         for (int64_t e = 0; e < c->v_width; e++)
             out->u[r * c->v_width + e] = attree__canonical(u.data[r * u_stride + e]);

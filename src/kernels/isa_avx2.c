@@ -6,6 +6,7 @@ const attree__kernels attree__kernels_avx2 = {
     .name = "avx2",
     .isa = ATTREE_ISA_AVX2,
     .group_rows = TILE_ROWS,
+    .step_rows = STEP_ROWS,
     .pack_queries = pack_queries,
     .scratch_floats = scratch_floats,
     .fold = fold,

@@ -19,6 +19,8 @@
 #include "values.inc.c"
 #include "strip.inc.c"
 #include "terms.inc.c"
+#include "few.inc.c"
+#include "step.inc.c"
 #include "fold.inc.c"
 #include "combine.inc.c"
 /* clang-format on */

@@ -28,11 +28,16 @@ typedef struct prefetcher {
     uintptr_t at, row_end, row_bytes, gap; /* gap: from the end of a row's lines to the next row */
 } prefetcher;
 
-/* Starts KEYS_AHEAD keys after key j. */
-ATTREE_INLINE prefetcher make_prefetcher(const attree__rows *rows, const int32_t type, int64_t j, int64_t width)
+ATTREE_INLINE int64_t row_bytes(const int32_t type, int64_t width)
 {
-    const int64_t bytes = attree__dtype_bytes(type) * attree__dtype_units(type, width), lines = (bytes + 63) / 64 * 64;
-    const uintptr_t at = (uintptr_t)row_ahead(rows, j);
+    return attree__dtype_bytes(type) * attree__dtype_units(type, width);
+}
+
+/* Starts with the row at first. */
+ATTREE_INLINE prefetcher make_prefetcher(const attree__rows *rows, const int32_t type, const char *first, int64_t width)
+{
+    const int64_t lines = round_up(row_bytes(type, width), 64);
+    const uintptr_t at = (uintptr_t)first;
     return (prefetcher){at, at + (uintptr_t)lines, (uintptr_t)lines, (uintptr_t)(rows->token - lines)};
 }
 
@@ -117,7 +122,7 @@ ATTREE_INLINE void transpose_keys(float *panel, const int32_t type, key_square s
 /* All of VF_LANES keys. */
 ATTREE_INLINE void pack_whole_keys(float *panel, const attree__rows *k, const int32_t type, int64_t j, int64_t width)
 {
-    prefetcher ahead = make_prefetcher(k, type, j, width);
+    prefetcher ahead = make_prefetcher(k, type, row_ahead(k, j), width);
     vf scales = row_scales(k, type, j);
     int64_t c = 0;
     for (; c + VF_LANES <= width; c += VF_LANES) {
@@ -234,7 +239,7 @@ ATTREE_INLINE void pack_values_of(const packed_values *to, const int32_t type, c
     for (int64_t j = job->keys.from; j < job->keys.to; j++) {
         const char *const row = attree__row(v, j);
         const float *const scale = type == ATTREE_I8 ? v->scale + j : NULL;
-        prefetcher ahead = make_prefetcher(v, type, j, width);
+        prefetcher ahead = make_prefetcher(v, type, row_ahead(v, j), width);
         float *at = packed_value(to, j, 0);
         int64_t e = 0;
         for (; e + PANEL <= width; e += PANEL, at += to->panel) {

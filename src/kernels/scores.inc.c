@@ -70,18 +70,26 @@ ATTREE_INLINE void multiply_column(vf *acc, const int rows, const int squares, c
         acc[r * squares] = vf_fma(vf_all(q[r]), column, acc[r * squares]);
 }
 
-/* Rows of one group times the keys job->j, j + 1, ... in `squares` groups of VF_LANES, all of which are there and have
- * adjacent columns: a square of keys is transposed in registers and used at once. Each of the rows * squares
- * accumulators follows step 1. */
-ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_t type, const score_job *job)
+/* VF_LANES keys, adjacent columns of which are adjacent in memory. */
+typedef struct square {
+    const attree__rows *k;
+    int64_t j;
+    const char *ahead; /* rows to ask for in advance */
+    float *scores;     /* row r at scores + r * SCORE_STRIDE */
+} square;
+
+/* Rows of one group times some squares of keys: each is transposed in registers and used at once. Each of the rows *
+ * squares accumulators follows step 1. */
+ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_t type, const score_job *job,
+                                 const square *at)
 {
     vf acc[DIRECT_ROWS * 4];
     prefetcher ahead[4];
     vf scales[4];
     ATTREE_UNROLL(4)
     for (int s = 0; s < squares; s++) {
-        ahead[s] = make_prefetcher(job->k, type, job->j + s * VF_LANES, job->width);
-        scales[s] = row_scales(job->k, type, job->j + s * VF_LANES);
+        ahead[s] = make_prefetcher(at[s].k, type, at[s].ahead, job->width);
+        scales[s] = row_scales(at[s].k, type, at[s].j);
     }
     ATTREE_UNROLL(16)
     for (int i = 0; i < rows * squares; i++)
@@ -93,8 +101,8 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
             vf x[VF_LANES];
             prefetch_lines(&ahead[s], square_lines(type));
             if (starts_block(type, c))
-                scales[s] = block_scales(job->k, type, job->j + s * VF_LANES, c);
-            load_transposed(x, type, (key_square){job->k, job->j + s * VF_LANES, c, VF_LANES}, scales[s]);
+                scales[s] = block_scales(at[s].k, type, at[s].j, c);
+            load_transposed(x, type, (key_square){at[s].k, at[s].j, c, VF_LANES}, scales[s]);
             ATTREE_UNROLL(16)
             for (int i = 0; i < VF_LANES; i++)
                 multiply_column(acc + s, rows, squares, job->q + (c + i) * TILE_ROWS, x[i]);
@@ -102,7 +110,7 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
     }
     for (int s = 0; s < squares && c < job->width; s++) { /* what is left of the width */
         vf x[VF_LANES];
-        load_transposed(x, type, (key_square){job->k, job->j + s * VF_LANES, c, job->width - c}, scales[s]);
+        load_transposed(x, type, (key_square){at[s].k, at[s].j, c, job->width - c}, scales[s]);
         for (int64_t i = 0; i < job->width - c; i++)
             multiply_column(acc + s, rows, squares, job->q + (c + i) * TILE_ROWS, x[i]);
     }
@@ -111,21 +119,25 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
     for (int r = 0; r < rows; r++) {
         ATTREE_UNROLL(4)
         for (int s = 0; s < squares; s++)
-            vf_store(job->scores + r * SCORE_STRIDE + s * VF_LANES, vf_mul(acc[r * squares + s], scale));
+            vf_store(at[s].scores + r * SCORE_STRIDE, vf_mul(acc[r * squares + s], scale));
     }
 }
 
 /* KEY_SPAN keys. The fewer the rows, the more squares at a time, so that enough accumulators are independent. */
 ATTREE_INLINE void score_direct_of(const int64_t rows, const int32_t type, const score_job *job)
 {
+    square at[4];
+    for (int s = 0; s < 4; s++) {
+        const int64_t j = job->j + s * VF_LANES;
+        at[s] = (square){job->k, j, row_ahead(job->k, j), job->scores + s * VF_LANES};
+    }
     const int squares = rows == 1 ? 4 : rows == 2 ? 2 : 1;
-    score_job part = *job;
-    for (int s = 0; s < 4; s += squares, part.scores += squares * VF_LANES, part.j += squares * VF_LANES)
+    for (int s = 0; s < 4; s += squares)
         switch (rows) {
-        case 1: score_squares(1, 4, type, &part); break;
-        case 2: score_squares(2, 2, type, &part); break;
-        case 3: score_squares(3, 1, type, &part); break;
-        default: score_squares(4, 1, type, &part); break;
+        case 1: score_squares(1, 4, type, job, at + s); break;
+        case 2: score_squares(2, 2, type, job, at + s); break;
+        case 3: score_squares(3, 1, type, job, at + s); break;
+        default: score_squares(4, 1, type, job, at + s); break;
         }
 }
 

@@ -1,0 +1,142 @@
+/* Few rows: the strip is the whole tile, and keys and values are packed some at a time just before their only use, so
+ * that they are read from memory once and never written back to it. */
+
+/* Keys whose values are folded together: of one piece; converted, they stay in the first-level cache. */
+#define VALUE_CHUNK ATTREE__PIECE
+
+/* Floats of scores in scratch: of a strip, or of few rows of ATTREE__FOLDS blocks. */
+#define SCORE_ROWS (STRIP_ROWS > ATTREE__FOLDS * DIRECT_ROWS ? STRIP_ROWS : ATTREE__FOLDS * DIRECT_ROWS)
+#define SCORES (SCORE_ROWS * SCORE_STRIDE)
+
+/* Scratch: scores, then packed keys, then packed values. */
+static int64_t few_rows_floats(int64_t qk_width, int64_t v_width)
+{
+    return SCORES + PANEL * qk_width + VALUE_CHUNK * round_up(v_width, PANEL);
+}
+
+/* Scores of the strip's rows against keys that are packed in panel, from key j on. */
+static void panel_scores(const strip *s, const float *panel, int64_t j)
+{
+    for (int64_t r = 0; r < s->rows; r += TILE_ROWS) {
+        const score_job job = group_scores(s, r, panel, j);
+        score_group(at_most(TILE_ROWS, s->rows - r), &job);
+    }
+}
+
+/* Scores of KEY_SPAN keys, as far as the strip sees them. */
+static void span_scores(const strip *s, float *panel, int64_t j)
+{
+    const attree__fold *f = s->fold;
+    const bool whole = j >= s->seen.from && j + KEY_SPAN <= s->seen.to;
+    if (whole && scored_direct(s->rows, f->k.type)) {
+        const score_job job = group_scores(s, 0, NULL, j);
+        if (adjacent_keys(&f->k, f->k.type)) {
+            score_panels(s->rows, &job);
+            return;
+        }
+        if (f->k.width == 1) {
+            score_direct(s->rows, &job);
+            return;
+        }
+    }
+    for (int64_t i = j; i < j + KEY_SPAN; i += PANEL) {
+        pack_keys(panel, &(key_job){&f->k, i, s->seen, f->qk_width});
+        panel_scores(s, panel, i);
+    }
+}
+
+/* Scores of all keys that the strip sees. panel: room for packed keys. */
+static void strip_scores(const strip *s, float *panel)
+{
+    for (int64_t j = s->seen.from / KEY_SPAN * KEY_SPAN; j < s->seen.to; j += KEY_SPAN)
+        span_scores(s, panel, j);
+}
+
+/* Columns columns.from ... of a run of keys of group g, whose values are in a buffer, or where they lie. */
+static void run_columns(const strip *s, int64_t g, const value_run *run, key_range columns, value_source source)
+{
+    const int64_t rows = s->groups[g].rows;
+    const bool wide = !run->mixed && rows <= (source.streamed ? CONVERT_ROWS : WIDE_ROWS);
+    for (int64_t e = columns.from; e < columns.to;) {
+        const value_job job = run_values(s, g, run, &source, e);
+        const int64_t left = columns.to - e;
+        const int64_t done = wide         ? value_span(rows, left, source.type, &job)
+                             : run->mixed ? value_group_mixed(rows, left, &job)
+                                          : value_group(rows, left, &job);
+        source.column += done;
+        e += done;
+    }
+}
+
+/* The same for all runs of all groups in part. */
+static void span_values(const strip *s, key_range part, key_range columns, value_source source)
+{
+    value_run run;
+    for (int64_t g = 0; g * TILE_ROWS < s->rows; g++)
+        for (int64_t j = part.from; next_run(&s->groups[g], part, j, &run); j = run.keys.to)
+            run_columns(s, g, &run, columns, source);
+}
+
+/* Whether every key of part that a row of a group sees is seen by all of them. */
+static bool is_dense(const strip *s, key_range part)
+{
+    value_run run;
+    for (int64_t g = 0; g * TILE_ROWS < s->rows; g++)
+        for (int64_t j = part.from; next_run(&s->groups[g], part, j, &run); j = run.keys.to)
+            if (run.mixed)
+                return false;
+    return true;
+}
+
+/* Adds the values of a chunk of keys to u of each row of the strip. What fills units and needs no conversion before is
+ * used where it lies; the rest is converted first. */
+/* NOLINTNEXTLINE(readability-non-const-parameter): pack_values writes it */
+static void chunk_values(const strip *s, float *packed, key_range part)
+{
+    const attree__fold *f = s->fold;
+    const int64_t width = f->v_width;
+    const bool in_place =
+        f->v.width == 1 && (f->v.type == ATTREE_F32 || s->rows <= converted_rows(f->v.type)) && is_dense(s, part);
+    const int64_t whole = in_place ? width / ATTREE__LANES * ATTREE__LANES : 0;
+    if (whole > 0) {
+        const char *const at = attree__row(&f->v, part.from);
+        const value_source source = {.at = at,
+                                     .first = part.from,
+                                     .type = f->v.type,
+                                     .row_bytes = f->v.token,
+                                     .scale = f->v.scale,
+                                     .ahead = (int64_t)((uintptr_t)row_ahead(&f->v, part.from) - (uintptr_t)at),
+                                     .streamed = true};
+        span_values(s, part, (key_range){0, whole}, source);
+    }
+    if (whole == width)
+        return;
+    const int64_t step = round_up(width - whole, PANEL);
+    const packed_values to = {packed, part.from, PANEL, step};
+    pack_values(&to, &(values_job){&f->v, part, {whole, width}});
+    span_values(s, part, (key_range){whole, f->out.u_stride},
+                (value_source){
+                    .at = packed, .first = part.from, .type = ATTREE_F32, .row_bytes = step * (int64_t)sizeof(float)});
+}
+
+/* All values that the strip sees. room: VALUE_CHUNK rows. */
+static void strip_values(const strip *s, float *room)
+{
+    for (int64_t j = s->seen.from; j < s->seen.to; j = (j / VALUE_CHUNK + 1) * VALUE_CHUNK)
+        chunk_values(s, room, (key_range){j, at_most(s->seen.to, (j / VALUE_CHUNK + 1) * VALUE_CHUNK)});
+}
+
+static void fold_few_rows(const attree__fold *f)
+{
+    float *const panel = f->scratch + SCORES;
+    strip s = make_strip(f, 0, f->rows);
+    if (s.seen.from >= s.seen.to) {
+        empty_rows(f, 0, f->rows);
+        return;
+    }
+    strip_scores(&s, panel);
+    strip_terms(&s);
+    strip_softmax(&s, KEY_SPAN);
+    clear_values(f, 0, f->rows);
+    strip_values(&s, panel + PANEL * f->qk_width);
+}

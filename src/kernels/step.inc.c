@@ -1,0 +1,190 @@
+/* Several blocks in step, for few rows: a few keys of each block in turn. What limits few rows is reading keys and
+ * values, and a core reads several streams, far apart, faster than one: each hardware prefetcher runs just so far
+ * ahead. (Measured on Zen 3: one stream 10 GB/s, four 15.)
+ *
+ * Each block's arithmetic is that of a fold of its own. */
+
+/* The most rows: those whose kernels need no packing. */
+#define STEP_ROWS DIRECT_ROWS
+
+/* The most rows for which several squares are scored at once. For more, the keys of each block go on their own. */
+#define SQUARES_ROWS 2
+
+/* Bytes of keys that are scored together: what is read of them, and as much again that is asked for, fits the
+ * first-level cache twice over, whose ways they do not share well. */
+#define STEP_KEY_BYTES 8192
+
+/* Keys whose values are folded before it is the next block's turn: so few that all streams go on, and not so many times
+ * that u, which is loaded and stored each time, costs more than they. */
+ATTREE_INLINE int64_t step_keys(const int32_t type) { return type == ATTREE_F32 ? 1 : 2; }
+
+/* Keys from those whose values are folded to those that are asked for, where that helps. */
+#define STEP_AHEAD 4
+
+/* Floats from the scores of one block to those of the next. */
+#define STEP_SCORES (STEP_ROWS * SCORE_STRIDE)
+
+/* Whether all of the block is seen by all rows, and its keys and values can be used without packing. */
+static bool goes_in_step(const attree__fold *f)
+{
+    if (!scored_direct(f->rows, f->k.type) || f->rows > converted_rows(f->v.type) || f->k.width != 1 ||
+        f->v.width != 1 || adjacent_keys(&f->k, f->k.type) || f->v_width % ATTREE__LANES != 0)
+        return false;
+    for (int64_t r = 0; r < f->rows; r++)
+        if (f->first[r] > 0 || f->end[r] < ATTREE__BLOCK)
+            return false;
+    return true;
+}
+
+/* The scores of keys j ... of `left` blocks, or of the first of them; returns of how many. */
+ATTREE_INLINE int32_t score_step(const int rows, const int32_t type, const score_job *job, const square *at,
+                                 int32_t left)
+{
+    if (rows == 1 && left >= 4 && 4 * VF_LANES * row_bytes(type, job->width) <= STEP_KEY_BYTES) {
+        score_squares(1, 4, type, job, at);
+        return 4;
+    }
+    if (left >= 2) {
+        score_squares(rows, 2, type, job, at);
+        return 2;
+    }
+    score_squares(rows, 1, type, job, at);
+    return 1;
+}
+
+ATTREE_INLINE void step_scores_of(const int rows, const int32_t type, const strip *strips, int32_t count)
+{
+    const score_job job = group_scores(strips, 0, NULL, 0);
+    for (int64_t j = 0; j < ATTREE__BLOCK; j += VF_LANES) {
+        square at[ATTREE__FOLDS];
+        for (int32_t s = 0; s < count; s++) {
+            const attree__rows *const k = &strips[s].fold->k;
+            at[s] = (square){k, j, attree__row(k, j + VF_LANES), strips[s].scores + j};
+        }
+        for (int32_t s = 0; s < count;)
+            s += score_step(rows, type, &job, at + s, count - s);
+    }
+}
+
+ATTREE_INLINE void step_scores_rows(int64_t rows, const int32_t type, const strip *strips, int32_t count)
+{
+    if (rows == 1)
+        step_scores_of(1, type, strips, count);
+    else
+        step_scores_of(2, type, strips, count);
+}
+
+/* Scores of SQUARES_ROWS rows at most. */
+static void step_scores(const strip *strips, int32_t count)
+{
+    const attree__fold *const f = strips->fold;
+    switch (f->k.type) {
+    case ATTREE_F16: step_scores_rows(f->rows, ATTREE_F16, strips, count); break;
+    case ATTREE_BF16: step_scores_rows(f->rows, ATTREE_BF16, strips, count); break;
+    case ATTREE_I8: step_scores_of(1, ATTREE_I8, strips, count); break;
+    case ATTREE_Q8_0: step_scores_of(1, ATTREE_Q8_0, strips, count); break;
+    case ATTREE_Q4_0: step_scores_of(1, ATTREE_Q4_0, strips, count); break;
+    case ATTREE_F8_E4M3: step_scores_of(1, ATTREE_F8_E4M3, strips, count); break;
+    default: step_scores_rows(f->rows, ATTREE_F32, strips, count); break;
+    }
+}
+
+/* Adds the values of some keys to u of the strip's rows. */
+ATTREE_INLINE void step_row_values(const int rows, const int32_t type, const strip *s, key_range keys)
+{
+    const attree__fold *const f = s->fold;
+    const int vecs = rows == 1 ? WIDEST_VECS : rows <= WIDE_ROWS ? WIDE_VECS : TILE_VECS;
+    value_job job = {.weights = s->scores,
+                     .values = attree__row(&f->v, keys.from),
+                     .row_bytes = f->v.token,
+                     .scale = f->v.scale,
+                     .keys = keys,
+                     .u = f->out.u,
+                     .u_stride = f->out.u_stride};
+    for (; job.column + vecs * VF_LANES <= f->v_width; job.column += vecs * VF_LANES, job.u += vecs * VF_LANES)
+        value_tile(rows, vecs, type, DENSE, &job);
+    for (; job.column < f->v_width; job.column += ATTREE__LANES, job.u += ATTREE__LANES)
+        value_tile(rows, UNIT_VECS, type, DENSE, &job);
+}
+
+/* Whether the pieces of a block are apart from each other, as pages are: then hardware prefetchers, which go on with
+ * what comes next in memory, do not find the next piece. */
+static bool lie_apart(const attree__rows *rows)
+{
+    return (uintptr_t)rows->piece[1] - (uintptr_t)rows->piece[0] != (uintptr_t)(ATTREE__PIECE * rows->token);
+}
+
+/* Asks for the values that come STEP_AHEAD keys after some keys. */
+ATTREE_INLINE void prefetch_values(const int32_t type, const attree__fold *f, key_range keys)
+{
+    const int64_t bytes = row_bytes(type, f->v_width);
+    for (int64_t j = keys.from + STEP_AHEAD; j < keys.to + STEP_AHEAD; j++)
+        for (int64_t at = 0; at < bytes; at += 64)
+            attree__prefetch((uintptr_t)attree__row(&f->v, j) + (uintptr_t)at);
+}
+
+ATTREE_INLINE void step_values_of(const int rows, const int32_t type, const strip *const *strips, int32_t count)
+{
+    const bool apart = lie_apart(&strips[0]->fold->v);
+    for (int64_t j = 0; j < ATTREE__BLOCK; j += step_keys(type))
+        for (int32_t s = 0; s < count; s++) {
+            const key_range keys = {j, j + step_keys(type)};
+            if (apart)
+                prefetch_values(type, strips[s]->fold, keys);
+            step_row_values(rows, type, strips[s], keys);
+        }
+}
+
+ATTREE_INLINE void step_values_rows(int64_t rows, const int32_t type, const strip *const *strips, int32_t count)
+{
+    switch (rows) {
+    case 1: step_values_of(1, type, strips, count); break;
+    case 2: step_values_of(2, type, strips, count); break;
+    case 3: step_values_of(3, type, strips, count); break;
+    default: step_values_of(4, type, strips, count); break;
+    }
+}
+
+/* Adds the values of all keys to u. */
+static void step_values(const strip *const *strips, int32_t count)
+{
+    const attree__fold *const f = strips[0]->fold;
+    switch (f->v.type) {
+    case ATTREE_F16: step_values_rows(f->rows, ATTREE_F16, strips, count); break;
+    case ATTREE_BF16: step_values_rows(f->rows, ATTREE_BF16, strips, count); break;
+    case ATTREE_I8: step_values_of(1, ATTREE_I8, strips, count); break;
+    case ATTREE_Q8_0: step_values_of(1, ATTREE_Q8_0, strips, count); break;
+    case ATTREE_Q4_0: step_values_of(1, ATTREE_Q4_0, strips, count); break;
+    case ATTREE_F8_E4M3: step_values_of(1, ATTREE_F8_E4M3, strips, count); break;
+    default: step_values_rows(f->rows, ATTREE_F32, strips, count); break;
+    }
+}
+
+/* count > 1 folds that go in step. */
+static void fold_in_step(const attree__fold *const *folds, int32_t count)
+{
+    strip strips[ATTREE__FOLDS] = {0};
+    const strip *whole[ATTREE__FOLDS];
+    int32_t found = 0;
+    float *const room = folds[0]->scratch + SCORES;
+    for (int32_t n = 0; n < count; n++) {
+        strips[n] = make_strip(folds[n], 0, folds[n]->rows);
+        strips[n].scores += n * STEP_SCORES;
+    }
+    if (folds[0]->rows <= SQUARES_ROWS)
+        step_scores(strips, count);
+    else
+        for (int32_t n = 0; n < count; n++)
+            strip_scores(&strips[n], room);
+    for (int32_t n = 0; n < count; n++) {
+        strip_terms(&strips[n]);
+        strip_softmax(&strips[n], KEY_SPAN);
+        clear_values(folds[n], 0, folds[n]->rows);
+        if (strips[n].groups[0].pierced)
+            strip_values(&strips[n], room + PANEL * folds[n]->qk_width);
+        else
+            whole[found++] = &strips[n];
+    }
+    if (found > 0)
+        step_values(whole, found);
+}

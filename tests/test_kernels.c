@@ -1,6 +1,7 @@
 /* Every slot of every kernel table against contract.c, bit for bit: all tails, all row counts, layouts, visible ranges,
  * with guard pages at both ends of every buffer and NaN wherever nothing may be read into a result. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../src/contract.h"
@@ -234,6 +235,37 @@ typedef struct fold_memory {
     term_data data;
 } fold_memory;
 
+/* A fold of few rows again, as the first of several at once: each gives the same states. */
+static void check_at_once(const attree__kernels *table, const attree__fold *fold)
+{
+    const size_t rows = (size_t)fold->rows, count = rows * (size_t)fold->out.u_stride;
+    for (int32_t folds = 2; folds <= ATTREE__FOLDS; folds++) {
+        attree__fold again[ATTREE__FOLDS];
+        const attree__fold *all[ATTREE__FOLDS];
+        for (int32_t n = 0; n < folds; n++) {
+            float *const memory = calloc(count + 2 * rows, sizeof *memory);
+            assert_non_null(memory);
+            again[n] = *fold;
+            again[n].out = (attree__states){memory + count, memory + count + rows, memory, fold->out.u_stride};
+            all[n] = &again[n];
+        }
+        table->fold(all, folds);
+        for (int32_t n = 0; n < folds; n++) {
+            for (size_t r = 0; r < rows; r++) {
+                const float l = attree__canonical(again[n].out.l[r]), once = attree__canonical(fold->out.l[r]);
+                assert_memory_equal(&l, &once, sizeof l);
+                for (int64_t e = 0; e < fold->v_width; e++) {
+                    const size_t at = r * (size_t)fold->out.u_stride + (size_t)e;
+                    const float u = attree__canonical(again[n].out.u[at]), one = attree__canonical(fold->out.u[at]);
+                    assert_memory_equal(&u, &one, sizeof u);
+                }
+            }
+            assert_memory_equal(again[n].out.m, fold->out.m, rows * sizeof(float));
+            free(again[n].out.u);
+        }
+    }
+}
+
 static void run_fold(const attree__kernels *table, const fold_case *c, const fold_input *in, const fold_memory *memory,
                      fold_output *out)
 {
@@ -262,6 +294,8 @@ static void run_fold(const attree__kernels *table, const fold_case *c, const fol
         .scratch = scratch.data,
     };
     table->fold(&(const attree__fold *){&fold}, 1);
+    if (c->rows <= table->step_rows)
+        check_at_once(table, &fold);
     for (int64_t r = 0; r < c->rows; r++) {
         for (int64_t e = 0; e < c->v_width; e++)
             out->u[r * c->v_width + e] = attree__canonical(u.data[r * u_stride + e]);
@@ -368,6 +402,18 @@ static void fold_has_the_bits_of_the_contract_for_random_and_special_numbers(voi
 }
 
 /* Every type of cache, in every mix, layout and kernel path. */
+static void folds_at_once_have_the_bits_of_each_alone(void **state)
+{
+    (void)state;
+    for (int32_t type = ATTREE_F32; type <= ATTREE_BF16; type++)
+        for (int64_t rows = 1; rows <= 5; rows++)
+            for (int64_t width = 16; width <= 272; width += 128)
+                for (int32_t terms = 0; terms < 2; terms++)
+                    check_fold(&(fold_case){rows, 256, width + rows, width, type, (type + 1) % 3, KEY_MAJOR, terms == 0,
+                                            false, 4.0f, false, terms ? ALL_TERMS : 0},
+                               (uint64_t)(rows + width));
+}
+
 static void fold_has_the_bits_of_the_contract_for_quantised_rows(void **state)
 {
     (void)state;
@@ -475,6 +521,7 @@ int main(void)
         cmocka_unit_test(fold_has_the_bits_of_the_contract_for_every_key_count),
         cmocka_unit_test(fold_has_the_bits_of_the_contract_for_every_row_count),
         cmocka_unit_test(fold_has_the_bits_of_the_contract_for_random_and_special_numbers),
+        cmocka_unit_test(folds_at_once_have_the_bits_of_each_alone),
         cmocka_unit_test(fold_has_the_bits_of_the_contract_for_quantised_rows),
         cmocka_unit_test(conversions_of_16_bit_types_are_exact),
         cmocka_unit_test(combine_and_divide_have_the_bits_of_the_contract),

@@ -56,6 +56,12 @@ fault lse_without_maximum src/contract.c 's/m + attree__logf(l)/attree__logf(l)/
 fault empty_rows_never_nan src/task.c 's/nan = p->empty_rows == ATTREE_EMPTY_NAN/nan = false/'
 fault empty_rows_never_noted src/task.c 's/if (p->empty_rows == ATTREE_EMPTY_ERROR)/if (false)/'
 
+# Several blocks at once.
+fault blocks_at_once_scored_as_the_first src/kernels/step.inc.c 's/at + s, count - s);/at, count - s);/' kernels
+fault blocks_at_once_seen_to_the_end src/kernels/step.inc.c 's/f->end\[r\] < ATTREE__BLOCK/false/' kernels
+fault blocks_at_once_without_hidden_keys src/kernels/step.inc.c 's/if (strips\[n\].groups\[0\].pierced)/if (false)/' kernels
+fault blocks_at_once_in_a_row src/task.c 's/combine_levels(c, tile, level, level + (int32_t)split);/combine_levels(c, tile, level, level + 1);/' bits
+
 # Scores.
 fault softcap_after_bias_scalar src/contract.c \
     '/if (t->softcap > 0.0f)/,+1d; /^    return s;/i if (t->softcap > 0.0f) s = t->softcap * attree__tanhf(s / t->softcap);'

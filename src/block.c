@@ -280,13 +280,12 @@ static void classify(attree__block *block, const attree_args *args, int64_t keys
         t->score = NULL;
 }
 
-static void place_rows(attree__fold *f, const attree__worker *w, const attree__tile *tile, const attree__keys *seen,
-                       int32_t place)
+static void place_rows(attree__fold *f, const attree__worker *w, const attree__tile *tile, const attree__keys *seen)
 {
     const attree_plan *plan = w->plan;
     const attree__problem *p = &plan->problem;
     const int32_t *const table = w->args->page_table;
-    float *const scales = (float *)(void *)(w->scratch + plan->scales_offset) + place * 2 * ATTREE__BLOCK;
+    float *const scales = (float *)(void *)(w->scratch + plan->scales_offset);
     const row_source k = {
         .rows = {w->args->k, &p->k, attree__dtype_bytes(p->k_type), p->panels, table},
         .scales = {w->args->k_scales, &p->k_scales, sizeof(float), false, table},
@@ -329,6 +328,6 @@ bool attree__block_init(attree__block *block, const attree__worker *worker, cons
     const attree__keys seen = seen_keys(&block->fold, first);
     if (seen.first >= seen.end)
         return false;
-    place_rows(&block->fold, worker, tile, &seen, place);
+    place_rows(&block->fold, worker, tile, &seen);
     return true;
 }

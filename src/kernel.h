@@ -105,7 +105,8 @@ typedef struct attree__kernels {
     const char *name;
     int32_t isa;        /* attree_isa */
     int32_t group_rows; /* query rows that a register tile takes together */
-    int32_t step_rows;  /* tiles of at most so many rows gain when several of their blocks are folded at once */
+    int32_t
+        step_rows; /* tiles of at most so many rows gain when several blocks are folded at once, of f32, f16, bf16 */
 
     /* Query rows as f32, in groups of group_rows: [group][D][group_rows], the last group padded with zeros. packed has
      * room for ATTREE__LANES more numbers, which may be overwritten. */

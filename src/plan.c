@@ -230,13 +230,14 @@ static attree_status lay_out_workspace(attree_plan *plan)
     plan->ranges_offset =
         reserve(&scratch, rows > folds * few ? rows : folds * few, 2 * (int64_t)sizeof(int32_t), &overflow);
     const bool scaled = p->k_type == ATTREE_I8 || p->v_type == ATTREE_I8, gathers = attree__plan_gathers(plan);
-    plan->scales_offset = reserve(&scratch, scaled ? folds * 2 * ATTREE__BLOCK : 0, number, &overflow);
+    plan->scales_offset = reserve(&scratch, scaled ? (int64_t)2 * ATTREE__BLOCK : 0, number, &overflow);
     plan->gathered_k_offset =
         reserve(&scratch, gathers ? ATTREE__BLOCK : 0, row_bytes(p->k_type, p->qk_width), &overflow);
     plan->gathered_v_offset =
         reserve(&scratch, gathers ? ATTREE__BLOCK : 0, row_bytes(p->v_type, p->v_width), &overflow);
     plan->sinks_offset = reserve(&scratch, 2 * rows + plan->u_stride, number, &overflow);
-    plan->levels_offset = reserve(&scratch, plan->levels + (folds > 1), (int64_t)state_bytes, &overflow);
+    const int64_t levels = plan->levels + (folds > 1); /* four blocks at once need one more than two and two */
+    plan->levels_offset = reserve(&scratch, levels, (int64_t)state_bytes, &overflow);
     plan->kernel_offset = reserve(&scratch, kernel, number, &overflow);
     plan->scratch_bytes = scratch;
 
@@ -349,10 +350,11 @@ attree_status attree__plan_remake(attree_plan *plan, const attree_desc *desc, in
 
 bool attree__plan_gathers(const attree_plan *plan) { return plan->problem.page_size % ATTREE__PIECE != 0; }
 
-/* What is gathered from pages is in cache: there is nothing to gain. */
 int32_t attree__plan_folds(const attree_plan *plan, int64_t rows)
 {
-    return rows <= plan->kernels->step_rows && !attree__plan_gathers(plan) ? ATTREE__FOLDS : 1;
+    const attree__problem *p = &plan->problem;
+    const bool gains = rows <= plan->kernels->step_rows && p->k_type <= ATTREE_BF16 && p->v_type <= ATTREE_BF16;
+    return gains && !attree__plan_gathers(plan) ? ATTREE__FOLDS : 1; /* what is gathered is in cache already */
 }
 
 size_t attree_plan_workspace(const attree_plan *plan) { return plan ? plan->workspace_bytes : 0; }

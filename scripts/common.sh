@@ -30,10 +30,10 @@ quietly() {
     fi
 }
 
-# build NAME CMAKE_ARGUMENT... [-- TARGET...]: configures build/NAME, with Ninja when present, and builds all of it or
-# these targets.
+# build NAME CMAKE_ARGUMENT... [-- TARGET...]: configures build/NAME, with Ninja and ccache when present, and builds all of
+# it or these targets. ATTREE_WERROR=ON in the environment: warnings are errors.
 build() {
-    local dir=$root/build/$1 generator=() arguments=() targets=()
+    local dir=$root/build/$1 generator=() arguments=() targets=() language
     say "Building build/$1 ..."
     shift
     while (($#)) && [[ $1 != -- ]]; do
@@ -45,6 +45,14 @@ build() {
     fi
     if [[ ! -f $dir/CMakeCache.txt ]] && command -v ninja >/dev/null; then
         generator=(-G Ninja)
+    fi
+    if command -v ccache >/dev/null; then
+        for language in C CXX; do
+            arguments+=("-DCMAKE_${language}_COMPILER_LAUNCHER=ccache")
+        done
+    fi
+    if [[ ${ATTREE_WERROR:-} ]]; then
+        arguments+=("-DATTREE_WERROR=$ATTREE_WERROR")
     fi
     quietly cmake -S "$root" -B "$dir" "${generator[@]}" "${arguments[@]}"
     quietly cmake --build "$dir" --parallel "$(nproc)" "${targets[@]}"

@@ -20,6 +20,7 @@ packages=(
     "g++               C++ compiler, for the benchmark"
     "cmake             build system"
     "ninja-build       build system"
+    "ccache            compiles nothing twice that several builds have in common"
     "pkg-config        finds SLEEF"
     "libsleef-dev      exp and log with the same bits for every vector width"
     "libbenchmark-dev  Google Benchmark, for attree_bench"

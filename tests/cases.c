@@ -278,6 +278,8 @@ void set_type(job *j, int32_t type)
 void in_every_type(job *j, void (*check)(const job *))
 {
     for (int32_t type = ATTREE_F32; type <= ATTREE_BF16; type++) {
+        if (type != ATTREE_F32 && thinned_out())
+            continue;
         set_type(j, type);
         on_every_path(j, check);
     }

@@ -69,8 +69,8 @@ int available_isas(attree_isa isas[8]);
 /* Attention of one row, materialised, in wide arithmetic on f32 inputs with dense layouts. Returns lse. */
 wide oracle_row(const attree_desc *desc, const tensors *t, int64_t b, int64_t h, int64_t i, wide *o);
 
-/* For emulators: with ATTREE_TEST_THIN=n in the environment, true but for every n-th call. A test leaves out a case,
- * one of many alike, when this is true. */
+/* For emulators, sanitizers and the like: with ATTREE_TEST_THIN=n in the environment, true but for every n-th call. A
+ * test leaves out a case, one of many alike, when this is true. */
 bool thinned_out(void);
 
 /* Fails the test unless the floats are equal bit for bit; says where they differ. */

@@ -608,7 +608,7 @@ static void check_gaps(const grid *g)
             for (int64_t c = 0; c < g->size[2]; c++)
                 for (int64_t d = 0; d < g->size[3]; d++)
                     mark(g, used, place(g, a, b, c, d));
-    const char untouched[4] = {-1, -1, -1, -1};
+    const signed char untouched[4] = {-1, -1, -1, -1};
     const size_t bytes = (size_t)attree__dtype_bytes(g->type);
     for (int64_t n = g->low; n <= g->high; n++)
         if (!used[n - g->low])

@@ -30,10 +30,7 @@
 #endif
 
 /* Asks for the cache line at an address, which need not exist. */
-ATTREE_INLINE void attree__prefetch(uintptr_t address)
-{
-    __builtin_prefetch((const void *)address); /* NOLINT(performance-no-int-to-ptr): never followed */
-}
+ATTREE_INLINE void attree__prefetch(uintptr_t address) { __builtin_prefetch((const void *)address); }
 
 /* True, and *result undefined, when the operation does not fit *result's type. */
 #define attree__add_overflows(a, b, result) __builtin_add_overflow(a, b, result)

@@ -115,6 +115,27 @@ static attree_status resolve_cache(attree__problem *p, const attree_desc *desc)
     return status;
 }
 
+static attree_status resolve_shard(attree__problem *p, const attree_desc *desc)
+{
+    const int64_t begin = desc->shard_begin, end = desc->shard_end;
+    p->shard = (attree__keys){0, p->kv_len};
+    if (begin == 0 && end == 0)
+        return ATTREE_OK;
+    if (begin < 0 || begin > p->kv_len || (begin % ATTREE__BLOCK != 0 && begin != p->kv_len))
+        return attree__fail(ATTREE_ERROR_VALUE,
+                            "shard_begin is %" PRId64 "; it must be a multiple of 256, at most kv_len, %" PRId64, begin,
+                            p->kv_len);
+    if (end < begin || end > p->kv_len || (end % ATTREE__BLOCK != 0 && end != p->kv_len))
+        return attree__fail(ATTREE_ERROR_VALUE,
+                            "shard_end is %" PRId64 "; it must be kv_len, %" PRId64
+                            ", or a multiple of 256, at least shard_begin",
+                            end, p->kv_len);
+    if (desc->kv_starts)
+        return attree__fail(ATTREE_ERROR_VALUE, "kv_starts is given; it must be NULL for a shard");
+    p->shard = (attree__keys){begin, end};
+    return ATTREE_OK;
+}
+
 static attree_status resolve_pages(attree__problem *p, const attree_desc *desc)
 {
     const struct {
@@ -138,33 +159,14 @@ static attree_status resolve_pages(attree__problem *p, const attree_desc *desc)
         return attree__fail(ATTREE_ERROR_VALUE, "kv_starts is given; it must be NULL for a paged cache");
     if (p->panels && p->page_size % ATTREE__PIECE != 0)
         return attree__fail(ATTREE_ERROR_VALUE, "page_size is %" PRId64 "; panels need a multiple of 16", p->page_size);
-    int64_t entries;
-    if (attree__mul_overflows(p->batch, p->table_width, &entries) ||
-        attree__mul_overflows(entries, (int64_t)sizeof(int32_t), &p->table_span.high) ||
-        p->table_span.high > ATTREE__LIMIT)
+    int64_t bytes;
+    if (attree__mul_overflows(p->batch, p->table_width, &bytes) ||
+        attree__mul_overflows(bytes, (int64_t)sizeof(int32_t), &bytes) || bytes > ATTREE__LIMIT)
         return attree__fail(ATTREE_ERROR_OVERFLOW, "the size of page_table overflows 64 bits; table_width is %" PRId64,
                             p->table_width);
-    return ATTREE_OK;
-}
-
-static attree_status resolve_shard(attree__problem *p, const attree_desc *desc)
-{
-    const int64_t begin = desc->shard_begin, end = desc->shard_end;
-    p->shard = (attree__keys){0, p->kv_len};
-    if (begin == 0 && end == 0)
-        return ATTREE_OK;
-    if (begin < 0 || begin > p->kv_len || (begin % ATTREE__BLOCK != 0 && begin != p->kv_len))
-        return attree__fail(ATTREE_ERROR_VALUE,
-                            "shard_begin is %" PRId64 "; it must be a multiple of 256, at most kv_len, %" PRId64, begin,
-                            p->kv_len);
-    if (end < begin || end > p->kv_len || (end % ATTREE__BLOCK != 0 && end != p->kv_len))
-        return attree__fail(ATTREE_ERROR_VALUE,
-                            "shard_end is %" PRId64 "; it must be kv_len, %" PRId64
-                            ", or a multiple of 256, at least shard_begin",
-                            end, p->kv_len);
-    if (desc->kv_starts)
-        return attree__fail(ATTREE_ERROR_VALUE, "kv_starts is given; it must be NULL for a shard");
-    p->shard = (attree__keys){begin, end};
+    const int64_t keys = p->shard.end - p->shard.first, pages = keys / p->page_size + (keys % p->page_size != 0);
+    const int64_t unused = p->table_width > pages ? p->table_width - pages : 0; /* the last row may end before these */
+    p->table_span.high = p->batch > 0 ? bytes - unused * (int64_t)sizeof(int32_t) : 0;
     return ATTREE_OK;
 }
 
@@ -441,7 +443,7 @@ attree_status attree__problem_init(attree__problem *problem, const attree_desc *
         .o_type = desc->o_type,
     };
     attree_status (*const steps[])(attree__problem *, const attree_desc *) = {
-        resolve_options, check_sequences, resolve_pages,        resolve_shard,
+        resolve_options, check_sequences, resolve_shard,        resolve_pages,
         resolve_tensors, resolve_cache,   resolve_mask_and_bias};
     for (size_t i = 0; i < sizeof steps / sizeof *steps && status == ATTREE_OK; i++)
         status = steps[i](problem, desc);

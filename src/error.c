@@ -6,13 +6,12 @@
 
 static _Thread_local char sentence[256];
 
-attree_status attree__fail(attree_status status, const char *format, ...)
+void attree__set_last_error(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
-    return status;
 }
 
 const char *attree_last_error(void) { return sentence; }

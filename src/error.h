@@ -5,8 +5,10 @@
 #include "attree/attree.h"
 #include "compiler.h"
 
-/* Stores the sentence for this thread and returns status, so that callers can `return attree__fail(...)`.
- * The sentence names the argument, what it was and what it must be. */
-attree_status attree__fail(attree_status status, const char *format, ...) ATTREE_PRINTF(2, 3);
+/* `return attree__fail(status, format, ...)`: stores the sentence for this thread; the value is status, also for
+ * analysers that see one file. The sentence names the argument, what it was and what it must be. */
+#define attree__fail(status, ...) (attree__set_last_error(__VA_ARGS__), (attree_status)(status))
+
+void attree__set_last_error(const char *format, ...) ATTREE_PRINTF(1, 2);
 
 #endif /* ATTREE_ERROR_H */

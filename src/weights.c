@@ -40,6 +40,7 @@ static void block_weights(const attree__fold *f, float lse, float *weights)
         weights[j] = scores[j] == -INFINITY ? 0.0f : attree__canonical(attree__contract_weight(scores[j] - lse));
 }
 
+/* The public signature. NOLINTNEXTLINE(readability-function-size) */
 attree_status attree_weights(const attree_plan *plan, const attree_args *args, int64_t batch, int64_t head,
                              int64_t query, float *weights)
 {

@@ -220,6 +220,26 @@ static void the_table_is_checked(void **state)
     expect_bad_args(p, &p->desc, &args, ATTREE_ERROR_ALIAS, "page_table");
 }
 
+/* What follows the last entry for kv_len keys is not the table's. */
+static void the_last_row_may_end_early(void **state)
+{
+    problem *p = *state;
+    enum { ENTRIES = (B - 1) * TABLE + LAST_ACTIVE + 1 };
+    union {
+        int32_t table[ENTRIES + B * H * Q];
+        float lse[ENTRIES + B * H * Q];
+    } memory;
+    memcpy(memory.table, p->table, ENTRIES * sizeof *p->table);
+    attree_args args = p->args;
+    args.page_table = memory.table;
+    args.lse = memory.lse + ENTRIES - 1;
+    expect_bad_args(p, &p->desc, &args, ATTREE_ERROR_ALIAS, "page_table");
+    args.lse = memory.lse + ENTRIES;
+    run_expecting(ATTREE_OK, &p->desc, &args);
+    assert_memory_equal(p->o, p->right_o, sizeof p->o);
+    assert_memory_equal(args.lse, p->right_lse, sizeof p->right_lse);
+}
+
 /* Nothing is seen: the table may be anything, with no entries. */
 static void a_table_of_which_nothing_is_used_may_be_null(void **state)
 {
@@ -502,6 +522,7 @@ int main(void)
         WITH_PROBLEM(numbers_of_pages_are_checked),
         WITH_PROBLEM(page_numbers_of_seen_keys_are_checked),
         WITH_PROBLEM(the_table_is_checked),
+        WITH_PROBLEM(the_last_row_may_end_early),
         WITH_PROBLEM(a_table_of_which_nothing_is_used_may_be_null),
         WITH_PROBLEM(a_table_is_for_paged_plans),
         WITH_PROBLEM(ragged_keys_are_not_for_pages_panels_or_shards),

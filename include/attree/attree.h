@@ -191,8 +191,9 @@ typedef struct attree_desc {
 /* Paged caches. k is [page_count, G, page_size, D] (in any order, by strides), v likewise, and the keys of batch entry
  * b are in the pages that row b of args->page_table names: key j is token j % page_size of page page_table[b *
  * table_width + j / page_size]. Each entry has kv_len keys, or kv_lens[b]; kv_starts is not for paged caches. Entries
- * for keys that no query can see are never looked at; pages may occur any number of times. Panels need a page_size that
- * is a multiple of 16; multiples of 16 are fast for all types. */
+ * for keys that no query can see are never looked at, and the last row may end after those for the keys there are;
+ * pages may occur any number of times. Panels need a page_size that is a multiple of 16; multiples of 16 are fast for
+ * all types. */
 
 /* Shards. The keys may be spread over several memories, or several runs, for example over machines, or over a prefix
  * that many sequences share and what follows it. Each run is told the whole problem (kv_len, positions, masks), has

@@ -46,7 +46,7 @@ static attree_status check_slopes_and_sinks(const attree__problem *p, const attr
         if (args->alibi_slopes && !isfinite(args->alibi_slopes[h]))
             status = attree__fail(ATTREE_ERROR_NONFINITE, "alibi_slopes[%" PRId64 "] is %g; it must be finite", h,
                                   (double)args->alibi_slopes[h]);
-        else if (args->sinks && !(args->sinks[h] < INFINITY))
+        else if (args->sinks && (isnan(args->sinks[h]) || args->sinks[h] == INFINITY)) /* quiet comparisons */
             status =
                 attree__fail(ATTREE_ERROR_NONFINITE, "sinks[%" PRId64 "] is %g; it must be finite, or -inf for none", h,
                              (double)args->sinks[h]);

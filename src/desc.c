@@ -442,9 +442,9 @@ attree_status attree__problem_init(attree__problem *problem, const attree_desc *
         .v_type = desc->v_type,
         .o_type = desc->o_type,
     };
-    attree_status (*const steps[])(attree__problem *, const attree_desc *) = {
-        resolve_options, check_sequences, resolve_shard,        resolve_pages,
-        resolve_tensors, resolve_cache,   resolve_mask_and_bias};
+    typedef attree_status (*resolver)(attree__problem *, const attree_desc *);
+    static const resolver steps[] = {resolve_options, check_sequences, resolve_shard,        resolve_pages,
+                                     resolve_tensors, resolve_cache,   resolve_mask_and_bias};
     for (size_t i = 0; i < sizeof steps / sizeof *steps && status == ATTREE_OK; i++)
         status = steps[i](problem, desc);
     return status == ATTREE_OK ? measure_states(problem, problem->states) : status;

@@ -40,6 +40,12 @@ static inline int64_t attree__dtype_units(int32_t type, int64_t width)
     return attree__dtype_has_blocks(type) ? width / ATTREE__QUANT_BLOCK : width;
 }
 
+/* Of a row of `width` numbers that are adjacent. */
+static inline int64_t attree__dtype_row_bytes(int32_t type, int64_t width)
+{
+    return attree__dtype_units(type, width) * attree__dtype_bytes(type);
+}
+
 static inline uint32_t attree__bits_of(float x)
 {
     uint32_t bits;
@@ -146,8 +152,10 @@ static inline float attree__row_number(const void *row, int32_t type, int64_t wi
     const uint8_t *const block = bytes + c / ATTREE__QUANT_BLOCK * attree__dtype_bytes(type);
     const int64_t i = c % ATTREE__QUANT_BLOCK;
     const float d = attree__from_f16((uint16_t)(block[0] | block[1] << 8));
-    if (type == ATTREE_Q8_0)
-        return d * (float)(int8_t)block[2 + i];
+    if (type == ATTREE_Q8_0) {
+        const int8_t integer = (int8_t)block[2 + i];
+        return d * (float)integer;
+    }
     return d * (float)((i < 16 ? block[2 + i] & 15 : block[2 + i - 16] >> 4) - 8);
 }
 

@@ -208,11 +208,6 @@ static size_t reserve(size_t *total, int64_t count, int64_t bytes_each, bool *ov
     return offset;
 }
 
-static int64_t row_bytes(int32_t type, int64_t width)
-{
-    return attree__dtype_units(type, width) * attree__dtype_bytes(type);
-}
-
 static attree_status lay_out_workspace(attree_plan *plan)
 {
     const attree__problem *p = &plan->problem;
@@ -232,9 +227,9 @@ static attree_status lay_out_workspace(attree_plan *plan)
     const bool scaled = p->k_type == ATTREE_I8 || p->v_type == ATTREE_I8, gathers = attree__plan_gathers(plan);
     plan->scales_offset = reserve(&scratch, scaled ? (int64_t)2 * ATTREE__BLOCK : 0, number, &overflow);
     plan->gathered_k_offset =
-        reserve(&scratch, gathers ? ATTREE__BLOCK : 0, row_bytes(p->k_type, p->qk_width), &overflow);
+        reserve(&scratch, gathers ? ATTREE__BLOCK : 0, attree__dtype_row_bytes(p->k_type, p->qk_width), &overflow);
     plan->gathered_v_offset =
-        reserve(&scratch, gathers ? ATTREE__BLOCK : 0, row_bytes(p->v_type, p->v_width), &overflow);
+        reserve(&scratch, gathers ? ATTREE__BLOCK : 0, attree__dtype_row_bytes(p->v_type, p->v_width), &overflow);
     plan->sinks_offset = reserve(&scratch, 2 * rows + plan->u_stride, number, &overflow);
     const int64_t levels = plan->levels + (folds > 1); /* four blocks at once need one more than two and two */
     plan->levels_offset = reserve(&scratch, levels, (int64_t)state_bytes, &overflow);

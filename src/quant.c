@@ -126,7 +126,7 @@ size_t attree_row_bytes(int32_t type, int64_t width)
     if (type < ATTREE_F32 || type > ATTREE_F8_E4M3 || width < 0 || width > INT64_MAX / 8 ||
         (attree__dtype_has_blocks(type) && width % ATTREE__QUANT_BLOCK != 0))
         return 0;
-    return (size_t)(attree__dtype_units(type, width) * attree__dtype_bytes(type));
+    return (size_t)attree__dtype_row_bytes(type, width);
 }
 
 static attree_status check_row(int32_t type, int64_t width, const void *numbers, const void *row)

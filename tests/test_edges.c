@@ -293,6 +293,11 @@ static void the_callers_floating_point_environment_is_kept(void **state)
     run_tensors(&d, &t);
     assert_int_equal(fegetround(), FE_UPWARD);
     assert_int_equal(fetestexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW), 0);
+    const float sinks[] = {0.0f, NAN};
+    const attree_args refused = {
+        .size = sizeof refused, .q = t.q, .k = t.k, .v = t.v, .o = t.o, .lse = t.lse, .sinks = sinks, .sink_heads = 2};
+    assert_int_equal(attree_attention(&d, &refused), ATTREE_ERROR_NONFINITE);
+    assert_int_equal(fetestexcept(FE_INVALID), 0);
     fesetround(FE_TONEAREST);
     assert_same_bits(expected, t.o, t.o_count);
     assert_same_bits(expected + t.o_count, t.lse, t.lse_count);

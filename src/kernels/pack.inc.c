@@ -28,15 +28,10 @@ typedef struct prefetcher {
     uintptr_t at, row_end, row_bytes, gap; /* gap: from the end of a row's lines to the next row */
 } prefetcher;
 
-ATTREE_INLINE int64_t row_bytes(const int32_t type, int64_t width)
-{
-    return attree__dtype_bytes(type) * attree__dtype_units(type, width);
-}
-
 /* Starts with the row at first. */
 ATTREE_INLINE prefetcher make_prefetcher(const attree__rows *rows, const int32_t type, const char *first, int64_t width)
 {
-    const int64_t lines = round_up(row_bytes(type, width), 64);
+    const int64_t lines = round_up(attree__dtype_row_bytes(type, width), 64);
     const uintptr_t at = (uintptr_t)first;
     return (prefetcher){at, at + (uintptr_t)lines, (uintptr_t)lines, (uintptr_t)(rows->token - lines)};
 }

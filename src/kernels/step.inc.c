@@ -41,7 +41,7 @@ static bool goes_in_step(const attree__fold *f)
 ATTREE_INLINE int32_t score_step(const int rows, const int32_t type, const score_job *job, const square *at,
                                  int32_t left)
 {
-    if (rows == 1 && left >= 4 && 4 * VF_LANES * row_bytes(type, job->width) <= STEP_KEY_BYTES) {
+    if (rows == 1 && left >= 4 && 4 * VF_LANES * attree__dtype_row_bytes(type, job->width) <= STEP_KEY_BYTES) {
         score_squares(1, 4, type, job, at);
         return 4;
     }
@@ -113,7 +113,7 @@ static bool lie_apart(const attree__rows *rows)
 /* Asks for the values that come STEP_AHEAD keys after some keys. */
 ATTREE_INLINE void prefetch_values(const int32_t type, const attree__fold *f, key_range keys)
 {
-    const int64_t bytes = row_bytes(type, f->v_width);
+    const int64_t bytes = attree__dtype_row_bytes(type, f->v_width);
     for (int64_t j = keys.from + STEP_AHEAD; j < keys.to + STEP_AHEAD; j++)
         for (int64_t at = 0; at < bytes; at += 64)
             attree__prefetch((uintptr_t)attree__row(&f->v, j) + (uintptr_t)at);

@@ -65,9 +65,9 @@ static void find_hidden(const strip *s, int64_t r, row_group *group)
     for (int64_t n = units.from; n <= units.to; n++) {
         uint32_t some = 0, all = UINT32_MAX;
         for (int64_t i = r; i < r + group->rows; i++) {
-            const float *const weights = s->scores + i * SCORE_STRIDE + n * ATTREE__LANES;
+            const float *const unit = s->scores + i * SCORE_STRIDE + n * ATTREE__LANES;
             for (int64_t lane = 0; lane < ATTREE__LANES; lane++) {
-                const uint32_t bits = attree__bits_of(weights[lane]);
+                const uint32_t bits = attree__bits_of(unit[lane]);
                 some |= bits;
                 all &= bits;
             }

@@ -14,7 +14,8 @@ if(ATTREE_MPI AND MPI_C_FOUND)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/mpi> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}> PRIVATE src)
   target_link_libraries(attree_mpi PUBLIC attree_shared MPI::MPI_C PRIVATE $<BUILD_INTERFACE:attree_flags>)
   set_target_properties(attree_mpi PROPERTIES C_VISIBILITY_PRESET hidden VERSION ${PROJECT_VERSION}
-    SOVERSION ${PROJECT_VERSION_MAJOR} EXPORT_NAME mpi)
+    SOVERSION ${PROJECT_VERSION_MAJOR} EXPORT_NAME mpi
+    INSTALL_RPATH "$ORIGIN") # it finds libattree beside itself, wherever both are installed
   add_library(attree::mpi ALIAS attree_mpi)
   add_executable(attree_mpi_bench mpi/bench_mpi.c)
   target_link_libraries(attree_mpi_bench PRIVATE attree_mpi attree_flags m)

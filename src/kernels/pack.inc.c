@@ -48,11 +48,27 @@ ATTREE_INLINE void prefetch_lines(prefetcher *p, const int64_t lines)
     }
 }
 
-/* Lines in a square of VF_LANES numbers a side; twice as many for rows of ATTREE_Q8_0, which do not start at lines. */
+/* Numbers of a row that share a lane where keys are transposed. Narrow numbers are transposed as they lie and become
+ * f32 after, with a half or a quarter of the shuffles. (f16 does not gain: its conversion wants them side by side.) */
+ATTREE_INLINE int lane_numbers(const int32_t type)
+{
+    switch (type) {
+    case ATTREE_BF16: return 2;
+    case ATTREE_I8:
+    case ATTREE_F8_E4M3: return 4;
+    case ATTREE_Q8_0: return VF_LANES * 4 <= ATTREE__QUANT_BLOCK ? 4 : 1; /* a block's are adjacent */
+    default: return 1;
+    }
+}
+
+/* Columns that are transposed at once. */
+ATTREE_INLINE int64_t square_columns(const int32_t type) { return VF_LANES * lane_numbers(type); }
+
+/* Lines in a square of keys; twice as many for rows of ATTREE_Q8_0, which do not start at lines. */
 ATTREE_INLINE int64_t square_lines(const int32_t type)
 {
     const int64_t numbers = type == ATTREE_Q8_0 ? line_numbers(type) / 2 : line_numbers(type);
-    return (VF_LANES * VF_LANES + numbers - 1) / numbers;
+    return (VF_LANES * square_columns(type) + numbers - 1) / numbers;
 }
 
 /* Columns c ... c + columns - 1, which are adjacent, of the keys j ... j + VF_LANES - 1. */
@@ -83,51 +99,81 @@ ATTREE_INLINE bool starts_block(const int32_t type, int64_t c)
     return attree__dtype_has_blocks(type) && c % ATTREE__QUANT_BLOCK == 0;
 }
 
-/* Transposed: x[i] gets column c + i. scales: of the keys. */
-ATTREE_INLINE void load_transposed(vf x[VF_LANES], const int32_t type, key_square s, vf scales)
+/* A vector of adjacent numbers from column c on; of narrow ones, lane_numbers() in each lane. */
+ATTREE_INLINE vf load_lanes(const char *row, const int32_t type, int64_t c)
 {
-    const int64_t token = s.k->token;
-    const char *const first = attree__row(s.k, s.j);
-    ATTREE_UNROLL(4)
-    for (int64_t i = 0; i < VF_LANES; i += 4) { /* in fours: their addresses need one register more */
-        const char *const row = first + i * token;
-        ATTREE_UNROLL(4)
-        for (int64_t n = 0; n < 4; n++)
-            x[i + n] = s.columns == VF_LANES ? load_integers(row + n * token, type, s.c, 0)
-                                             : load_first_integers(row + n * token, type, s.c, s.columns);
-    }
-    vf_transpose(x);
-    if (has_scales(type)) {
-        ATTREE_UNROLL(16)
-        for (int64_t i = 0; i < VF_LANES; i++)
-            x[i] = vf_mul(scales, x[i]);
-    }
+    if (lane_numbers(type) == 1)
+        return load_integers(row, type, c, 0);
+    if (type == ATTREE_Q8_0)
+        return vf_load_bits(block_of(row, type, c, 0) + 2 + c % ATTREE__QUANT_BLOCK);
+    return vf_load_bits(row + c * attree__dtype_bytes(type));
 }
 
-ATTREE_INLINE void transpose_keys(float *panel, const int32_t type, key_square s, vf scales)
+/* Number n of each lane, of keys with these scales. */
+ATTREE_INLINE vf number_of_lanes(vf lanes, const int32_t type, const int n, vf scales)
 {
-    vf x[VF_LANES];
-    load_transposed(x, type, s, scales);
-    ATTREE_UNROLL(16)
+    const vf x = lane_numbers(type) == 1  ? lanes
+                 : type == ATTREE_BF16    ? vf_bf16_of(lanes, n)
+                 : type == ATTREE_F8_E4M3 ? vf_f8_of(lanes, n)
+                                          : vf_i8_of(lanes, n);
+    return has_scales(type) ? vf_mul(scales, x) : x;
+}
+
+/* square_columns() columns, transposed: number n of lane i of the rows is number n of x[i]. */
+ATTREE_INLINE void load_lanes_transposed(vf x[VF_LANES], const int32_t type, const attree__rows *k, int64_t j,
+                                         int64_t c)
+{
+    const char *const first = attree__row(k, j);
+    ATTREE_UNROLL(4)
+    for (int64_t i = 0; i < VF_LANES; i += 4) { /* in fours: their addresses need one register more */
+        const char *const row = first + i * k->token;
+        ATTREE_UNROLL(4)
+        for (int64_t n = 0; n < 4; n++)
+            x[i + n] = load_lanes(row + n * k->token, type, c);
+    }
+    vf_transpose(x);
+}
+
+/* Fewer columns than a square has: x[i] gets column c + i. scales: of the keys. */
+ATTREE_INLINE void load_transposed(vf x[VF_LANES], const int32_t type, key_square s, vf scales)
+{
+    const char *const first = attree__row(s.k, s.j);
     for (int64_t i = 0; i < VF_LANES; i++)
-        if (i < s.columns)
-            vf_store(panel + (s.c + i) * PANEL, x[i]);
+        x[i] = s.columns == VF_LANES ? load_integers(first + i * s.k->token, type, s.c, 0)
+                                     : load_first_integers(first + i * s.k->token, type, s.c, s.columns);
+    vf_transpose(x);
+    if (has_scales(type))
+        for (int64_t i = 0; i < VF_LANES; i++)
+            x[i] = vf_mul(scales, x[i]);
 }
 
 /* All of VF_LANES keys. */
 ATTREE_INLINE void pack_whole_keys(float *panel, const attree__rows *k, const int32_t type, int64_t j, int64_t width)
 {
     prefetcher ahead = make_prefetcher(k, type, row_ahead(k, j), width);
+    const int lanes = lane_numbers(type);
     vf scales = row_scales(k, type, j);
     int64_t c = 0;
-    for (; c + VF_LANES <= width; c += VF_LANES) {
+    for (; c + square_columns(type) <= width; c += square_columns(type)) {
         prefetch_lines(&ahead, square_lines(type));
         if (starts_block(type, c))
             scales = block_scales(k, type, j, c);
-        transpose_keys(panel, type, (key_square){k, j, c, VF_LANES}, scales);
+        vf x[VF_LANES];
+        load_lanes_transposed(x, type, k, j, c);
+        ATTREE_UNROLL(16)
+        for (int64_t i = 0; i < VF_LANES; i++) {
+            ATTREE_UNROLL(4)
+            for (int n = 0; n < lanes; n++)
+                vf_store(panel + (c + i * lanes + n) * PANEL, number_of_lanes(x[i], type, n, scales));
+        }
     }
-    if (c < width)
-        transpose_keys(panel, type, (key_square){k, j, c, width - c}, scales);
+    for (; c < width; c += VF_LANES) {
+        const int64_t columns = at_most(VF_LANES, width - c);
+        vf x[VF_LANES];
+        load_transposed(x, type, (key_square){k, j, c, columns}, scales);
+        for (int64_t i = 0; i < columns; i++)
+            vf_store(panel + (c + i) * PANEL, x[i]);
+    }
 }
 
 ATTREE_INLINE float scale_of(const attree__rows *rows, int64_t j) { return rows->scale ? rows->scale[j] : 0.0f; }

@@ -78,6 +78,38 @@ typedef struct square {
     float *scores;     /* row r at scores + r * SCORE_STRIDE */
 } square;
 
+/* square_columns() columns of some squares. */
+ATTREE_INLINE void multiply_squares(vf *acc, const int rows, const int squares, const int32_t type,
+                                    const score_job *job, const square *at, int64_t c, const vf *scales)
+{
+    const int lanes = lane_numbers(type);
+    const float *q = job->q + c * TILE_ROWS;
+    if (lanes == 1) {
+        ATTREE_UNROLL(4)
+        for (int s = 0; s < squares; s++) {
+            vf x[VF_LANES];
+            load_lanes_transposed(x, type, at[s].k, at[s].j, c);
+            ATTREE_UNROLL(16)
+            for (int i = 0; i < VF_LANES; i++)
+                multiply_column(acc + s, rows, squares, q + i * TILE_ROWS, number_of_lanes(x[i], type, 0, scales[s]));
+        }
+        return;
+    }
+    vf x[4][VF_LANES]; /* more than there are registers: so that the squares' accumulators take turns */
+    ATTREE_UNROLL(4)
+    for (int s = 0; s < squares; s++)
+        load_lanes_transposed(x[s], type, at[s].k, at[s].j, c);
+    for (int i = 0; i < VF_LANES; i++, q += lanes * TILE_ROWS) {
+        ATTREE_UNROLL(4)
+        for (int n = 0; n < lanes; n++) {
+            ATTREE_UNROLL(4)
+            for (int s = 0; s < squares; s++)
+                multiply_column(acc + s, rows, squares, q + n * TILE_ROWS,
+                                number_of_lanes(x[s][i], type, n, scales[s]));
+        }
+    }
+}
+
 /* Rows of one group times some squares of keys: each is transposed in registers and used at once. Each of the rows *
  * squares accumulators follows step 1. */
 ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_t type, const score_job *job,
@@ -95,24 +127,23 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
     for (int i = 0; i < rows * squares; i++)
         acc[i] = vf_zero();
     int64_t c = 0;
-    for (; c + VF_LANES <= job->width; c += VF_LANES) {
+    for (; c + square_columns(type) <= job->width; c += square_columns(type)) {
         ATTREE_UNROLL(4)
         for (int s = 0; s < squares; s++) {
-            vf x[VF_LANES];
             prefetch_lines(&ahead[s], square_lines(type));
             if (starts_block(type, c))
                 scales[s] = block_scales(at[s].k, type, at[s].j, c);
-            load_transposed(x, type, (key_square){at[s].k, at[s].j, c, VF_LANES}, scales[s]);
-            ATTREE_UNROLL(16)
-            for (int i = 0; i < VF_LANES; i++)
+        }
+        multiply_squares(acc, rows, squares, type, job, at, c, scales);
+    }
+    for (; c < job->width; c += VF_LANES) { /* what is left of the width */
+        const int64_t columns = at_most(VF_LANES, job->width - c);
+        for (int s = 0; s < squares; s++) {
+            vf x[VF_LANES];
+            load_transposed(x, type, (key_square){at[s].k, at[s].j, c, columns}, scales[s]);
+            for (int64_t i = 0; i < columns; i++)
                 multiply_column(acc + s, rows, squares, job->q + (c + i) * TILE_ROWS, x[i]);
         }
-    }
-    for (int s = 0; s < squares && c < job->width; s++) { /* what is left of the width */
-        vf x[VF_LANES];
-        load_transposed(x, type, (key_square){at[s].k, at[s].j, c, job->width - c}, scales[s]);
-        for (int64_t i = 0; i < job->width - c; i++)
-            multiply_column(acc + s, rows, squares, job->q + (c + i) * TILE_ROWS, x[i]);
     }
     const vf scale = vf_all(job->scale);
     ATTREE_UNROLL(4)

@@ -55,10 +55,9 @@ ATTREE_INLINE vf vf_load_u4(const void *p, int shift)
     return _mm256_cvtepi32_ps(_mm256_sub_epi32(halves, _mm256_set1_epi32(8)));
 }
 
-/* e4m3 as numbers; reads VF_LANES bytes. See attree__from_f8. */
-ATTREE_INLINE vf vf_load_f8(const void *p)
+/* Bytes as e4m3. See attree__from_f8. */
+ATTREE_INLINE vf avx2_from_f8(vi x)
 {
-    const vi x = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
     const vi magnitude = _mm256_and_si256(x, _mm256_set1_epi32(0x7f));
     const vi sign = _mm256_slli_epi32(_mm256_and_si256(x, _mm256_set1_epi32(0x80)), 24);
     const vi bits = _mm256_add_epi32(_mm256_slli_epi32(magnitude, 20), _mm256_set1_epi32(120 << 23));
@@ -67,6 +66,30 @@ ATTREE_INLINE vf vf_load_f8(const void *p)
     const vi is_nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x7f));
     const vf finite = _mm256_blendv_ps(_mm256_castsi256_ps(bits), small, _mm256_castsi256_ps(is_small));
     return _mm256_or_ps(finite, _mm256_castsi256_ps(_mm256_or_si256(sign, is_nan)));
+}
+
+/* e4m3 as numbers; reads VF_LANES bytes. */
+ATTREE_INLINE vf vf_load_f8(const void *p)
+{
+    return avx2_from_f8(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+/* VF_LANES lanes of 32 bits, each with 2 or 4 numbers of a narrower type; and number n of each. */
+ATTREE_INLINE vf vf_load_bits(const void *p) { return _mm256_castsi256_ps(_mm256_loadu_si256((const __m256i *)p)); }
+ATTREE_INLINE vf vf_bf16_of(vf lanes, int n)
+{
+    const vi x = _mm256_castps_si256(lanes);
+    return _mm256_castsi256_ps(n == 0 ? _mm256_slli_epi32(x, 16) : _mm256_and_si256(x, _mm256_set1_epi32(-65536)));
+}
+ATTREE_INLINE vf vf_i8_of(vf lanes, int n)
+{
+    const vi top = _mm256_slli_epi32(_mm256_castps_si256(lanes), 24 - 8 * n);
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 24));
+}
+ATTREE_INLINE vf vf_f8_of(vf lanes, int n)
+{
+    const vi low = _mm256_srli_epi32(_mm256_castps_si256(lanes), 8 * n);
+    return avx2_from_f8(_mm256_and_si256(low, _mm256_set1_epi32(0xff)));
 }
 
 ATTREE_INLINE void vf_store_f16(uint16_t *p, vf x)

@@ -53,10 +53,9 @@ ATTREE_INLINE vf vf_load_u4(const void *p, int shift)
     return _mm512_cvtepi32_ps(_mm512_sub_epi32(halves, _mm512_set1_epi32(8)));
 }
 
-/* e4m3 as numbers; reads VF_LANES bytes. See attree__from_f8. */
-ATTREE_INLINE vf vf_load_f8(const void *p)
+/* Bytes as e4m3. See attree__from_f8. */
+ATTREE_INLINE vf avx512_from_f8(vi x)
 {
-    const vi x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
     const vi magnitude = _mm512_and_si512(x, _mm512_set1_epi32(0x7f));
     const vi sign = _mm512_slli_epi32(_mm512_and_si512(x, _mm512_set1_epi32(0x80)), 24);
     const vi bits = _mm512_add_epi32(_mm512_slli_epi32(magnitude, 20), _mm512_set1_epi32(120 << 23));
@@ -66,6 +65,30 @@ ATTREE_INLINE vf vf_load_f8(const void *p)
     const vi finite = _mm512_mask_blend_epi32(is_small, bits, _mm512_castps_si512(small));
     const vi both = _mm512_mask_blend_epi32(is_nan, finite, _mm512_set1_epi32(-1));
     return _mm512_castsi512_ps(_mm512_or_si512(both, sign));
+}
+
+/* e4m3 as numbers; reads VF_LANES bytes. */
+ATTREE_INLINE vf vf_load_f8(const void *p)
+{
+    return avx512_from_f8(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+
+/* VF_LANES lanes of 32 bits, each with 2 or 4 numbers of a narrower type; and number n of each. */
+ATTREE_INLINE vf vf_load_bits(const void *p) { return _mm512_castsi512_ps(_mm512_loadu_si512(p)); }
+ATTREE_INLINE vf vf_bf16_of(vf lanes, int n)
+{
+    const vi x = _mm512_castps_si512(lanes);
+    return _mm512_castsi512_ps(n == 0 ? _mm512_slli_epi32(x, 16) : _mm512_and_si512(x, _mm512_set1_epi32(-65536)));
+}
+ATTREE_INLINE vf vf_i8_of(vf lanes, int n)
+{
+    const vi top = _mm512_slli_epi32(_mm512_castps_si512(lanes), (unsigned)(24 - 8 * n));
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
+}
+ATTREE_INLINE vf vf_f8_of(vf lanes, int n)
+{
+    const vi low = _mm512_srli_epi32(_mm512_castps_si512(lanes), (unsigned)(8 * n));
+    return avx512_from_f8(_mm512_and_si512(low, _mm512_set1_epi32(0xff)));
 }
 
 ATTREE_INLINE void vf_store_f16(uint16_t *p, vf x)

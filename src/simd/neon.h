@@ -56,10 +56,10 @@ ATTREE_INLINE vf vf_load_u4(const void *p, int shift)
     return vcvtq_f32_s32(vsubq_s32(vreinterpretq_s32_u32(halves), vdupq_n_s32(8)));
 }
 
-/* e4m3 as numbers; reads VF_LANES bytes. See attree__from_f8. */
-ATTREE_INLINE vf vf_load_f8(const void *p)
+/* Bytes as e4m3. See attree__from_f8. */
+ATTREE_INLINE vf neon_from_f8(uint32x4_t x)
 {
-    const uint32x4_t x = neon_bytes(p), magnitude = vandq_u32(x, vdupq_n_u32(0x7f));
+    const uint32x4_t magnitude = vandq_u32(x, vdupq_n_u32(0x7f));
     const uint32x4_t sign = vshlq_n_u32(vandq_u32(x, vdupq_n_u32(0x80)), 24);
     const uint32x4_t bits = vaddq_u32(vshlq_n_u32(magnitude, 20), vdupq_n_u32(120u << 23));
     const vf small = vmulq_f32(vcvtq_f32_u32(magnitude), vdupq_n_f32(0x1p-9f));
@@ -67,6 +67,27 @@ ATTREE_INLINE vf vf_load_f8(const void *p)
     const uint32x4_t is_nan = vceqq_u32(magnitude, vdupq_n_u32(0x7f));
     const uint32x4_t finite = vbslq_u32(is_small, vreinterpretq_u32_f32(small), bits);
     return vreinterpretq_f32_u32(vorrq_u32(finite, vorrq_u32(sign, is_nan)));
+}
+
+/* e4m3 as numbers; reads VF_LANES bytes. */
+ATTREE_INLINE vf vf_load_f8(const void *p) { return neon_from_f8(neon_bytes(p)); }
+
+/* VF_LANES lanes of 32 bits, each with 2 or 4 numbers of a narrower type; and number n of each. */
+ATTREE_INLINE vf vf_load_bits(const void *p) { return vreinterpretq_f32_u8(vld1q_u8((const uint8_t *)p)); }
+ATTREE_INLINE vf vf_bf16_of(vf lanes, int n)
+{
+    const uint32x4_t x = vreinterpretq_u32_f32(lanes);
+    return vreinterpretq_f32_u32(n == 0 ? vshlq_n_u32(x, 16) : vandq_u32(x, vdupq_n_u32(0xffff0000u)));
+}
+ATTREE_INLINE vf vf_i8_of(vf lanes, int n)
+{
+    const int32x4_t top = vshlq_s32(vreinterpretq_s32_f32(lanes), vdupq_n_s32(24 - 8 * n));
+    return vcvtq_f32_s32(vshrq_n_s32(top, 24));
+}
+ATTREE_INLINE vf vf_f8_of(vf lanes, int n)
+{
+    const uint32x4_t low = vshlq_u32(vreinterpretq_u32_f32(lanes), vdupq_n_s32(-8 * n));
+    return neon_from_f8(vandq_u32(low, vdupq_n_u32(0xff)));
 }
 
 ATTREE_INLINE void vf_store_f16(uint16_t *p, vf x) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x))); }

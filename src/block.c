@@ -154,15 +154,25 @@ typedef struct row_source {
     float *scale_room; /* and scales */
 } row_source;
 
+/* The scales of the block's keys: where they lie when all are seen and adjacent, or copies of those that are seen. */
 static const float *block_scales(const attree__problem *p, const attree__tile *tile, const row_source *source,
                                  const attree__keys *seen)
 {
     const attree__place s = attree__place_make(p, &source->scales, &tile->segment->sequence, tile->batch, tile->group);
-    const int64_t run = s.table ? 1 : ATTREE__BLOCK; /* keys that are found together */
-    for (int64_t j = seen->first; j < seen->end; j += run) {
+    const bool adjacent = s.token == (int64_t)sizeof(float);
+    if (!s.table && adjacent && seen->end - seen->first == ATTREE__BLOCK)
+        return (const float *)(const void *)attree__place_at(&s, seen->first);
+    int64_t run = 0;
+    for (int64_t j = seen->first; j < seen->end; j += run) { /* those of a page that are found together */
+        const int64_t left = s.table ? s.page_size - (s.first + j) % s.page_size : ATTREE__BLOCK;
+        run = left < seen->end - j ? left : seen->end - j;
         const char *const at = attree__place_at(&s, j);
-        for (int64_t i = 0; i < run && j + i < seen->end; i++)
-            memcpy(source->scale_room + (j + i) % ATTREE__BLOCK, at + i * s.token, sizeof(float));
+        float *const to = source->scale_room + j % ATTREE__BLOCK;
+        if (adjacent)
+            memcpy(to, at, (size_t)run * sizeof(float));
+        else
+            for (int64_t i = 0; i < run; i++)
+                memcpy(to + i, at + i * s.token, sizeof(float));
     }
     return source->scale_room;
 }

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 
 #include "cache_numbers.h"
 #include "random.h"
@@ -26,16 +25,6 @@ void copy_bytes(const Buffer &from, const Buffer &to, std::size_t bytes)
 #pragma omp parallel for schedule(static)
     for (std::size_t at = 0; at < bytes; at += chunk)
         std::memcpy(to.as<char>() + at, from.as<char>() + at, std::min(chunk, bytes - at));
-}
-
-/* 0 ... count - 1 in an order that looks random: Durstenfeld's shuffle. */
-std::vector<std::int32_t> shuffled(std::int64_t count)
-{
-    std::vector<std::int32_t> order(static_cast<std::size_t>(count));
-    std::iota(order.begin(), order.end(), 0);
-    for (std::size_t n = order.size(); n > 1; n--)
-        std::swap(order[n - 1], order[random_bits(table_seed, n) % n]);
-    return order;
 }
 
 } // namespace
@@ -81,7 +70,7 @@ void CacheTensors::make_table()
     table_width_ = divide_up(sequences_.longest(), shape_.page);
     for (const std::int64_t keys : sequences_.keys)
         containers_ += divide_up(keys, shape_.page);
-    const std::vector<std::int32_t> pages = shuffled(containers_);
+    const std::vector<std::int32_t> pages = shuffled(table_seed, containers_);
     auto next = pages.begin();
     table_.assign(static_cast<std::size_t>(sequences_.count() * table_width_), -1);
     auto row = table_.begin();

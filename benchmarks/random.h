@@ -3,6 +3,9 @@
 #define ATTREE_BENCH_RANDOM_H
 
 #include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 namespace bench {
 
@@ -21,6 +24,16 @@ inline float random_normal(std::uint64_t seed, std::uint64_t n)
     const std::uint64_t bits = random_bits(seed, n);
     const std::uint64_t sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
     return (static_cast<float>(sum) * 0x1p-16f - 2.0f) * 1.7320508f;
+}
+
+/* 0 ... count - 1 in an order that looks random: Durstenfeld's shuffle. */
+inline std::vector<std::int32_t> shuffled(std::uint64_t seed, std::int64_t count)
+{
+    std::vector<std::int32_t> order(static_cast<std::size_t>(count));
+    std::iota(order.begin(), order.end(), 0);
+    for (std::size_t n = order.size(); n > 1; n--)
+        std::swap(order[n - 1], order[random_bits(seed, n) % n]);
+    return order;
 }
 
 } // namespace bench

@@ -33,6 +33,7 @@ constexpr Column columns[] = {
     {"of_peak", "of peak", 100.0, "%9.1f%%", Columns::all},
     {"of_bandwidth", "of bandw.", 100.0, "%9.1f%%", Columns::all},
     {"vs_unfused", "vs unfused", 1.0, "%9.2fx", Columns::unfused},
+    {"of_pages", "of pages", 100.0, "%9.1f%%", Columns::serving},
     {"vs_dense", "vs dense", 1.0, "%9.2fx", Columns::serving},
     {"vs_f16", "vs f16", 1.0, "%9.2fx", Columns::serving},
     {"balance_raw", "bal. raw", 1.0, "%10.2f", Columns::serving},

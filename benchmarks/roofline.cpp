@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "random.h"
 #include "timing.h"
 
 namespace bench {
@@ -44,6 +45,26 @@ std::int64_t sample_chunks(double rate, double chunk_units, int threads)
     return std::max<std::int64_t>(threads, std::llround(chunks));
 }
 
+/* Pages that are read in step: on every machine seen so far, fewer are slower and more not faster. */
+constexpr std::size_t pages_in_step = 4;
+constexpr std::size_t line_bytes = 64;
+constexpr std::uint64_t page_seed = 11;
+
+/* A line of each page in turn, of pages_in_step pages. */
+void read_pages(const char *const *pages, std::size_t page_bytes)
+{
+    std::uint64_t all[line_bytes / sizeof(std::uint64_t)] = {};
+    for (std::size_t at = 0; at < page_bytes; at += line_bytes)
+        for (std::size_t n = 0; n < pages_in_step; n++) {
+            std::uint64_t line[line_bytes / sizeof(std::uint64_t)];
+            std::memcpy(line, pages[n] + at, line_bytes);
+            for (std::size_t word = 0; word < line_bytes / sizeof(std::uint64_t); word++)
+                all[word] |= line[word];
+        }
+    for (const std::uint64_t kept : all)
+        __asm__ volatile("" : : "r"(kept));
+}
+
 } // namespace
 
 Roofline::Roofline(const std::string &isa) : fma_(fma_kernel(isa))
@@ -55,6 +76,8 @@ Roofline::Roofline(const std::string &isa) : fma_(fma_kernel(isa))
     (void)time_chunks(processor_count(), buffer_chunks_,
                       [data](std::int64_t n) { std::memset(data + n * chunk_bytes, 1, chunk_bytes); });
 }
+
+std::size_t Roofline::buffer_bytes() const { return static_cast<std::size_t>(buffer_chunks_ * chunk_bytes); }
 
 double Roofline::read_once(int threads, const ReadKernel &kernel, std::int64_t chunks)
 {
@@ -114,6 +137,35 @@ double Roofline::sample_fma(int threads)
     const double rate = multiply_once(threads, sample_chunks(t.fma_rate, chunk_operations, threads));
     t.fma_rate = std::max(t.fma_rate, rate);
     return rate;
+}
+
+Roofline::Pages &Roofline::pages_of(std::size_t page_bytes)
+{
+    Pages &pages = pages_[page_bytes];
+    if (!pages.order.empty())
+        return pages;
+    const std::size_t count = buffer_bytes() / page_bytes / pages_in_step * pages_in_step;
+    for (const std::int32_t n : shuffled(page_seed, static_cast<std::int64_t>(count)))
+        pages.order.push_back(buffer_.as<char>() + static_cast<std::size_t>(n) * page_bytes);
+    return pages;
+}
+
+double Roofline::sample_pages(int threads, std::size_t page_bytes)
+{
+    const std::size_t bytes =
+        std::clamp(page_bytes / line_bytes, std::size_t{1}, buffer_bytes() / 8 / line_bytes) * line_bytes;
+    Pages &pages = pages_of(bytes);
+    const double rate = pages.rate > 0.0 ? pages.rate : tuned(threads).read_rate;
+    const double step_bytes = static_cast<double>(pages_in_step * bytes);
+    const std::int64_t steps = sample_chunks(rate, step_bytes, threads);
+    const std::size_t first = pages.next, all = pages.order.size();
+    pages.next = (first + static_cast<std::size_t>(steps) * pages_in_step) % all;
+    const double seconds = time_chunks(threads, steps, [&pages, first, all, bytes](std::int64_t n) {
+        read_pages(&pages.order[(first + static_cast<std::size_t>(n) * pages_in_step) % all], bytes);
+    });
+    const double found = static_cast<double>(steps) * step_bytes / seconds;
+    pages.rate = std::max(pages.rate, found);
+    return found;
 }
 
 double Roofline::sample(Limit limit, int threads)

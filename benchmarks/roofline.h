@@ -1,11 +1,13 @@
 /* What the machine can do at most, measured in short samples so that cases can be measured in between:
- * bytes read from memory, and f32 multiply-adds in registers, both on a number of threads. */
+ * bytes read from memory, in order or in pages, and f32 multiply-adds in registers, on a number of threads. */
 #ifndef ATTREE_BENCH_ROOFLINE_H
 #define ATTREE_BENCH_ROOFLINE_H
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "machine.h"
 #include "roofline_kernels.h"
@@ -25,13 +27,25 @@ class Roofline {
     double sample_fma(int threads);  // operations per second
     double sample(Limit limit, int threads);
 
+    /* Bytes per second from pages of so many bytes, at least a cache line, that lie in random order. */
+    double sample_pages(int threads, std::size_t page_bytes);
+
   private:
     struct Tuned {
         ReadKernel read{};
         double read_rate = 0.0, fma_rate = 0.0; // the highest so far; they size the next sample
     };
 
+    /* The pages of the buffer in random order, and how fast they were read. */
+    struct Pages {
+        std::vector<const char *> order;
+        std::size_t next = 0;
+        double rate = 0.0; // the highest so far
+    };
+
     Tuned &tuned(int threads);
+    Pages &pages_of(std::size_t page_bytes);
+    std::size_t buffer_bytes() const;
     double read_once(int threads, const ReadKernel &kernel, std::int64_t chunks);
     double multiply_once(int threads, std::int64_t chunks);
 
@@ -39,6 +53,7 @@ class Roofline {
     Buffer buffer_; // many times the caches; each sample goes on where the last one stopped
     std::int64_t buffer_chunks_ = 0, next_chunk_ = 0;
     std::map<int, Tuned> tuned_; // by number of threads
+    std::map<std::size_t, Pages> pages_;
 };
 
 } // namespace bench

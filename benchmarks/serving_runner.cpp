@@ -56,6 +56,8 @@ class Rounds {
     double fraction(Limit limit) const;
     double scaling(Limit limit) const;
     void report_balance() const;
+    void sample_pages();
+    std::size_t page_bytes() const;
 
     benchmark::State &state_;
     ServingCase &serving_;
@@ -65,6 +67,7 @@ class Rounds {
     Segments case_, alone_;
     std::vector<Segments> rivals_;
     std::map<Limit, Samples> samples_; // of near_ for each round, of far_ before and after all
+    std::vector<double> page_samples_; // of a paged case, of each round
 };
 
 std::int64_t Rounds::fitting_runs(const Segments &segments, double most)
@@ -121,6 +124,19 @@ void Rounds::sample_far()
         samples_[far_].one.push_back(sample_twice(far_, 1));
 }
 
+/* Of what is adjacent in memory: a page of one head's keys. */
+std::size_t Rounds::page_bytes() const
+{
+    const Shape &shape = serving_.workload().tensors().shape();
+    return static_cast<std::size_t>(shape.page) * attree_row_bytes(shape.kv_type, shape.width);
+}
+
+void Rounds::sample_pages()
+{
+    if (serving_.workload().tensors().streams() && serving_.workload().tensors().shape().page > 0)
+        page_samples_.push_back(roofline_.sample_pages(threads_, page_bytes()));
+}
+
 attree_status Rounds::round(std::int64_t runs)
 {
     CacheWorkload &workload = serving_.workload();
@@ -134,6 +150,7 @@ attree_status Rounds::round(std::int64_t runs)
         state_.PauseTiming();
     }
     samples_[near_].all.push_back(mean(before, roofline_.sample(near_, threads_)));
+    sample_pages();
     for (std::size_t n = 0; n < rivals_.size() && status == ATTREE_OK; n++)
         status = run_rival(*serving_.rivals()[n].workload, rivals_[n]);
     if (serving_.alone() != nullptr && status == ATTREE_OK) {
@@ -217,6 +234,12 @@ void Rounds::report() const
     state_.counters["GBs"] = benchmark::Counter(units(Limit::read) * 1e-9, per_second);
     state_.counters["of_peak"] = fraction(Limit::fma);
     state_.counters["of_bandwidth"] = fraction(Limit::read);
+    if (!page_samples_.empty()) {
+        std::vector<double> fractions;
+        for (std::size_t n = 0; n < page_samples_.size(); n++)
+            fractions.push_back(units(Limit::read) / case_.seconds[n] / page_samples_[n]);
+        state_.counters["of_pages"] = median(fractions);
+    }
     for (std::size_t r = 0; r < rivals_.size(); r++) {
         std::vector<double> ratios;
         for (std::size_t n = 0; n < rivals_[r].seconds.size(); n++)

@@ -14,6 +14,7 @@ namespace bench {
 /* Times a case. Each iteration is one run; counters:
  *   GFLOPs, GBs            of visible pairs; of the cache's tokens, each read once
  *   of_peak, of_bandwidth  fractions of Roofline's samples on the same number of threads
+ *   of_pages               of a paged case: the fraction of what reading pages of this size in random order gives
  *   vs_dense, vs_f16       a rival's time over the case's: more than 1 is faster than the rival
  *   balance_raw            for ragged cases on several threads: threads * time / time of one thread; 1 is perfect
  *   balance                the same, over what the machine's limit would give: time * scaling / time of one thread

@@ -14,13 +14,29 @@ static int64_t few_rows_floats(int64_t qk_width, int64_t v_width)
     return SCORES + PANEL * qk_width + VALUE_CHUNK * round_up(v_width, PANEL);
 }
 
+/* Rows that share keys which are packed: those are asked for in advance while the rows are computed. Of quantised types
+ * packing takes so much longer that it is better done there. */
+ATTREE_INLINE bool asks_meanwhile(int64_t rows, int32_t type) { return rows > DIRECT_ROWS && type <= ATTREE_BF16; }
+
 /* Scores of the strip's rows against keys that are packed in panel, from key j on. */
-static void panel_scores(const strip *s, const float *panel, int64_t j)
+static void panel_scores(const strip *s, const float *panel, int64_t j, asker *meanwhile)
 {
     for (int64_t r = 0; r < s->rows; r += TILE_ROWS) {
-        const score_job job = group_scores(s, r, panel, j);
+        const score_job job = group_scores(s, r, panel, j, meanwhile);
         score_group(at_most(TILE_ROWS, s->rows - r), &job);
     }
+}
+
+/* The same, packing them first. */
+static void packed_scores(const strip *s, float *panel, int64_t j)
+{
+    const attree__fold *const f = s->fold;
+    const bool asks = asks_meanwhile(s->rows, f->k.type);
+    const int64_t groups = (s->rows + TILE_ROWS - 1) / TILE_ROWS,
+                  slices = (f->qk_width + SCORE_SLICE - 1) / SCORE_SLICE;
+    asker ahead = make_asker(&f->k, (key_range){j, j + PANEL}, f->qk_width, groups * slices);
+    pack_keys(panel, &(key_job){&f->k, j, s->seen, f->qk_width, asks});
+    panel_scores(s, panel, j, asks ? &ahead : NULL);
 }
 
 /* Scores of KEY_SPAN keys, as far as the strip sees them. */
@@ -29,7 +45,7 @@ static void span_scores(const strip *s, float *panel, int64_t j)
     const attree__fold *f = s->fold;
     const bool whole = j >= s->seen.from && j + KEY_SPAN <= s->seen.to;
     if (whole && scored_direct(s->rows, f->k.type)) {
-        const score_job job = group_scores(s, 0, NULL, j);
+        const score_job job = group_scores(s, 0, NULL, j, NULL);
         if (adjacent_keys(&f->k, f->k.type)) {
             score_panels(s->rows, &job);
             return;
@@ -39,10 +55,8 @@ static void span_scores(const strip *s, float *panel, int64_t j)
             return;
         }
     }
-    for (int64_t i = j; i < j + KEY_SPAN; i += PANEL) {
-        pack_keys(panel, &(key_job){&f->k, i, s->seen, f->qk_width});
-        panel_scores(s, panel, i);
-    }
+    for (int64_t i = j; i < j + KEY_SPAN; i += PANEL)
+        packed_scores(s, panel, i);
 }
 
 /* Scores of all keys that the strip sees. panel: room for packed keys. */
@@ -113,10 +127,15 @@ static void chunk_values(const strip *s, float *packed, key_range part)
         return;
     const int64_t step = round_up(width - whole, PANEL);
     const packed_values to = {packed, part.from, PANEL, step};
-    pack_values(&to, &(values_job){&f->v, part, {whole, width}});
+    const bool asks = whole == 0 && asks_meanwhile(s->rows, f->v.type);
+    asker ahead = make_asker(&f->v, part, width, (s->rows + TILE_ROWS - 1) / TILE_ROWS * (step / PANEL));
+    pack_values(&to, &(values_job){&f->v, part, {whole, width}, asks});
     span_values(s, part, (key_range){whole, f->out.u_stride},
-                (value_source){
-                    .at = packed, .first = part.from, .type = ATTREE_F32, .row_bytes = step * (int64_t)sizeof(float)});
+                (value_source){.at = packed,
+                               .first = part.from,
+                               .type = ATTREE_F32,
+                               .row_bytes = step * (int64_t)sizeof(float),
+                               .meanwhile = asks ? &ahead : NULL});
 }
 
 /* All values that the strip sees. room: VALUE_CHUNK rows. */

@@ -46,7 +46,7 @@ static void fold_strip(strip *s, const float *keys, const packed_values *values)
 {
     const attree__fold *f = s->fold;
     for (int64_t j = s->seen.from / PANEL * PANEL; j < s->seen.to; j += PANEL)
-        panel_scores(s, keys + j * f->qk_width, j);
+        panel_scores(s, keys + j * f->qk_width, j, NULL);
     strip_terms(s);
     strip_softmax(s, PANEL);
     for (int64_t g = 0; g * TILE_ROWS < s->rows; g++)
@@ -62,8 +62,8 @@ static void fold_many_rows(const attree__fold *f)
     float *const keys = f->scratch + SCORES;
     const packed_values values = {keys + ATTREE__BLOCK * f->qk_width, 0, VALUE_STRIDE, PANEL};
     for (int64_t j = all.from / PANEL * PANEL; j < all.to; j += PANEL)
-        pack_keys(keys + j * f->qk_width, &(key_job){&f->k, j, all, f->qk_width});
-    pack_values(&values, &(values_job){&f->v, all, {0, f->v_width}});
+        pack_keys(keys + j * f->qk_width, &(key_job){&f->k, j, all, f->qk_width, false});
+    pack_values(&values, &(values_job){&f->v, all, {0, f->v_width}, false});
 
     for (int64_t row = 0; row < f->rows; row += STRIP_ROWS) {
         strip s = make_strip(f, row, at_most(STRIP_ROWS, f->rows - row));

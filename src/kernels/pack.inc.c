@@ -48,6 +48,40 @@ ATTREE_INLINE void prefetch_lines(prefetcher *p, const int64_t lines)
     }
 }
 
+/* Asks for the rows KEYS_AHEAD keys after some keys, line by line, a few lines at a time while others are computed
+ * with: a core has buffers for some twenty lines, and asked for all at once, most would be dropped. */
+typedef struct asker {
+    const attree__rows *rows;
+    key_range keys;
+    int64_t step, bytes; /* keys and bytes of a row; of a panel, which is like one long row */
+    int64_t lines;       /* each time */
+    uintptr_t at, end;
+} asker;
+
+/* For keys with `width` numbers, in so many times. */
+static asker make_asker(const attree__rows *rows, key_range keys, int64_t width, int64_t times)
+{
+    const int64_t step = rows->width > 1 ? ATTREE__PIECE : 1;
+    const int64_t bytes = step * attree__dtype_row_bytes(rows->type, width);
+    const int64_t lines = (keys.to - keys.from) / step * ((bytes + 63) / 64);
+    return (asker){rows, keys, step, bytes, times > 0 ? (lines + times - 1) / times : 0, 0, 0};
+}
+
+ATTREE_INLINE void ask(asker *a)
+{
+    for (int64_t i = 0; i < a->lines; i++) {
+        if (a->at >= a->end) {
+            if (a->keys.from >= a->keys.to)
+                return;
+            a->at = (uintptr_t)row_ahead(a->rows, a->keys.from);
+            a->end = a->at + (uintptr_t)a->bytes;
+            a->keys.from += a->step;
+        }
+        attree__prefetch(a->at);
+        a->at += 64;
+    }
+}
+
 /* Numbers of a row that share a lane where keys are transposed. Narrow numbers are transposed as they lie and become
  * f32 after, with a half or a quarter of the shuffles. (f16 does not gain: its conversion wants them side by side.) */
 ATTREE_INLINE int lane_numbers(const int32_t type)
@@ -148,14 +182,16 @@ ATTREE_INLINE void load_transposed(vf x[VF_LANES], const int32_t type, key_squar
 }
 
 /* All of VF_LANES keys. */
-ATTREE_INLINE void pack_whole_keys(float *panel, const attree__rows *k, const int32_t type, int64_t j, int64_t width)
+ATTREE_INLINE void pack_whole_keys(float *panel, const attree__rows *k, const int32_t type, int64_t j, int64_t width,
+                                   bool asked)
 {
     prefetcher ahead = make_prefetcher(k, type, row_ahead(k, j), width);
     const int lanes = lane_numbers(type);
     vf scales = row_scales(k, type, j);
     int64_t c = 0;
     for (; c + square_columns(type) <= width; c += square_columns(type)) {
-        prefetch_lines(&ahead, square_lines(type));
+        if (!asked)
+            prefetch_lines(&ahead, square_lines(type));
         if (starts_block(type, c))
             scales = block_scales(k, type, j, c);
         vf x[VF_LANES];
@@ -208,6 +244,7 @@ typedef struct key_job {
     int64_t j;
     key_range keys;
     int64_t width;
+    bool asked; /* somebody else asks for keys in advance */
 } key_job;
 
 /* Into panel[D][PANEL]. */
@@ -221,7 +258,7 @@ ATTREE_INLINE void pack_keys_of(float *panel, const int32_t type, const key_job 
             for (int64_t c = 0; c < job->width; c++)
                 vf_store(panel + v + c * PANEL, load_adjacent_keys(k, type, at.from, c));
         else if (whole && (k->width == 1 || job->width <= 1))
-            pack_whole_keys(panel + v, k, type, at.from, job->width);
+            pack_whole_keys(panel + v, k, type, at.from, job->width, job->asked);
         else
             gather_keys(panel + v, k, at, job->keys, job->width);
     }
@@ -256,6 +293,7 @@ ATTREE_INLINE float *packed_value(const packed_values *to, int64_t j, int64_t e)
 typedef struct values_job {
     const attree__rows *v;
     key_range keys, columns;
+    bool asked; /* somebody else asks for values in advance */
 } values_job;
 
 /* Number by number, for any strides. */
@@ -284,7 +322,7 @@ ATTREE_INLINE void pack_values_of(const packed_values *to, const int32_t type, c
         float *at = packed_value(to, j, 0);
         int64_t e = 0;
         for (; e + PANEL <= width; e += PANEL, at += to->panel) {
-            if (e % line == 0)
+            if (e % line == 0 && !job->asked)
                 prefetch_lines(&ahead, PANEL > line ? PANEL / line : 1);
             for (int64_t i = 0; i < PANEL; i += VF_LANES)
                 vf_store(at + i, load_row(row, type, first + e, i, scale));

@@ -11,7 +11,11 @@ typedef struct score_job {
     float *scores; /* row r at scores + r * SCORE_STRIDE */
     int64_t width;
     float scale;
+    asker *meanwhile; /* whom to let ask for keys meanwhile, or NULL */
 } score_job;
+
+/* Numbers of the width between two times that a tile asks for what comes next. */
+#define SCORE_SLICE 16
 
 ATTREE_INLINE void score_tile(const int rows, const score_job *job)
 {
@@ -19,13 +23,22 @@ ATTREE_INLINE void score_tile(const int rows, const score_job *job)
     ATTREE_UNROLL(32)
     for (int i = 0; i < rows * TILE_VECS; i++)
         acc[i] = vf_zero();
-    tile_multiply(acc, rows, TILE_VECS, ATTREE_F32,
-                  (tile_operands){.factor = job->q,
-                                  .factor_row = 1,
-                                  .factor_step = TILE_ROWS,
-                                  .row = job->panel,
-                                  .row_bytes = PANEL * sizeof(float),
-                                  .depth = job->width});
+    tile_operands operands = {.factor = job->q,
+                              .factor_row = 1,
+                              .factor_step = TILE_ROWS,
+                              .row = job->panel,
+                              .row_bytes = PANEL * sizeof(float),
+                              .depth = job->width};
+    if (!job->meanwhile)
+        tile_multiply(acc, rows, TILE_VECS, ATTREE_F32, operands);
+    else
+        for (int64_t c = 0; c < job->width; c += SCORE_SLICE) {
+            ask(job->meanwhile);
+            operands.depth = at_most(SCORE_SLICE, job->width - c);
+            tile_multiply(acc, rows, TILE_VECS, ATTREE_F32, operands);
+            operands.factor += SCORE_SLICE * TILE_ROWS;
+            operands.row = (const float *)operands.row + SCORE_SLICE * PANEL;
+        }
     const vf scale = vf_all(job->scale);
     ATTREE_UNROLL(16)
     for (int r = 0; r < rows; r++) {

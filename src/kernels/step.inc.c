@@ -55,7 +55,7 @@ ATTREE_INLINE int32_t score_step(const int rows, const int32_t type, const score
 
 ATTREE_INLINE void step_scores_of(const int rows, const int32_t type, const strip *strips, int32_t count)
 {
-    const score_job job = group_scores(strips, 0, NULL, 0);
+    const score_job job = group_scores(strips, 0, NULL, 0, NULL);
     for (int64_t j = 0; j < ATTREE__BLOCK; j += VF_LANES) {
         square at[ATTREE__FOLDS];
         for (int32_t s = 0; s < count; s++) {

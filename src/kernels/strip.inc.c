@@ -44,7 +44,7 @@ static strip make_strip(const attree__fold *f, int64_t row, int64_t rows)
 }
 
 /* The score job of the group that starts at row r of the strip, for keys j, j + 1, ..., packed in panel if so. */
-ATTREE_INLINE score_job group_scores(const strip *s, int64_t r, const float *panel, int64_t j)
+ATTREE_INLINE score_job group_scores(const strip *s, int64_t r, const float *panel, int64_t j, asker *meanwhile)
 {
     const attree__fold *f = s->fold;
     return (score_job){
@@ -55,6 +55,7 @@ ATTREE_INLINE score_job group_scores(const strip *s, int64_t r, const float *pan
         .scores = s->scores + r * SCORE_STRIDE + j,
         .width = f->qk_width,
         .scale = f->scale,
+        .meanwhile = meanwhile,
     };
 }
 
@@ -115,6 +116,7 @@ typedef struct value_source {
     int64_t ahead;      /* bytes from there to the values to ask for in advance */
     bool streamed;      /* they come from memory, not from a buffer in cache */
     bool fresh;         /* they are the first for u */
+    asker *meanwhile;   /* what to ask for meanwhile, or NULL */
 } value_source;
 
 /* Keys whose values are folded at once. */
@@ -171,6 +173,7 @@ ATTREE_INLINE value_job run_values(const strip *s, int64_t g, const value_run *r
         .column = source->column,
         .scale = source->scale,
         .ahead = source->ahead,
+        .meanwhile = source->meanwhile,
         .keys = run->keys,
         .fresh = source->fresh,
         .u = f->out.u + group->row * f->out.u_stride + e,

@@ -6,6 +6,7 @@ typedef struct value_job {
     int64_t row_bytes, column;
     const float *scale; /* of key j at scale[j], for ATTREE_I8 */
     int64_t ahead;      /* bytes from what is read to what is asked for in advance, when values are streamed */
+    asker *meanwhile;   /* what else to ask for, or NULL */
     key_range keys;
     bool fresh; /* u starts from zero, whatever it holds */
     float *u;   /* row r at u + r * u_stride */
@@ -21,6 +22,8 @@ ATTREE_INLINE void value_tile(const int rows, const int vecs, const int32_t type
                               const value_job *job)
 {
     vf acc[TILE_ROWS * TILE_VECS];
+    if (job->meanwhile)
+        ask(job->meanwhile);
     ATTREE_UNROLL(16)
     for (int r = 0; r < rows; r++) {
         ATTREE_UNROLL(8)

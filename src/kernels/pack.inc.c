@@ -181,37 +181,6 @@ ATTREE_INLINE void load_transposed(vf x[VF_LANES], const int32_t type, key_squar
             x[i] = vf_mul(scales, x[i]);
 }
 
-/* All of VF_LANES keys. */
-ATTREE_INLINE void pack_whole_keys(float *panel, const attree__rows *k, const int32_t type, int64_t j, int64_t width,
-                                   bool asked)
-{
-    prefetcher ahead = make_prefetcher(k, type, row_ahead(k, j), width);
-    const int lanes = lane_numbers(type);
-    vf scales = row_scales(k, type, j);
-    int64_t c = 0;
-    for (; c + square_columns(type) <= width; c += square_columns(type)) {
-        if (!asked)
-            prefetch_lines(&ahead, square_lines(type));
-        if (starts_block(type, c))
-            scales = block_scales(k, type, j, c);
-        vf x[VF_LANES];
-        load_lanes_transposed(x, type, k, j, c);
-        ATTREE_UNROLL(16)
-        for (int64_t i = 0; i < VF_LANES; i++) {
-            ATTREE_UNROLL(4)
-            for (int n = 0; n < lanes; n++)
-                vf_store(panel + (c + i * lanes + n) * PANEL, number_of_lanes(x[i], type, n, scales));
-        }
-    }
-    for (; c < width; c += VF_LANES) {
-        const int64_t columns = at_most(VF_LANES, width - c);
-        vf x[VF_LANES];
-        load_transposed(x, type, (key_square){k, j, c, columns}, scales);
-        for (int64_t i = 0; i < columns; i++)
-            vf_store(panel + (c + i) * PANEL, x[i]);
-    }
-}
-
 ATTREE_INLINE float scale_of(const attree__rows *rows, int64_t j) { return rows->scale ? rows->scale[j] : 0.0f; }
 
 /* The keys `at`, number by number, for any strides; zero outside of the range `keys`. */
@@ -247,6 +216,38 @@ typedef struct key_job {
     bool asked; /* somebody else asks for keys in advance */
 } key_job;
 
+/* All of VF_LANES keys from key j on. */
+ATTREE_INLINE void pack_whole_keys(float *panel, const int32_t type, const key_job *job, int64_t j)
+{
+    const attree__rows *const k = job->k;
+    const int64_t width = job->width;
+    prefetcher ahead = make_prefetcher(k, type, row_ahead(k, j), width);
+    const int lanes = lane_numbers(type);
+    vf scales = row_scales(k, type, j);
+    int64_t c = 0;
+    for (; c + square_columns(type) <= width; c += square_columns(type)) {
+        if (!job->asked)
+            prefetch_lines(&ahead, square_lines(type));
+        if (starts_block(type, c))
+            scales = block_scales(k, type, j, c);
+        vf x[VF_LANES];
+        load_lanes_transposed(x, type, k, j, c);
+        ATTREE_UNROLL(16)
+        for (int64_t i = 0; i < VF_LANES; i++) {
+            ATTREE_UNROLL(4)
+            for (int n = 0; n < lanes; n++)
+                vf_store(panel + (c + i * lanes + n) * PANEL, number_of_lanes(x[i], type, n, scales));
+        }
+    }
+    for (; c < width; c += VF_LANES) {
+        const int64_t columns = at_most(VF_LANES, width - c);
+        vf x[VF_LANES];
+        load_transposed(x, type, (key_square){k, j, c, columns}, scales);
+        for (int64_t i = 0; i < columns; i++)
+            vf_store(panel + (c + i) * PANEL, x[i]);
+    }
+}
+
 /* Into panel[D][PANEL]. */
 ATTREE_INLINE void pack_keys_of(float *panel, const int32_t type, const key_job *job)
 {
@@ -258,7 +259,7 @@ ATTREE_INLINE void pack_keys_of(float *panel, const int32_t type, const key_job 
             for (int64_t c = 0; c < job->width; c++)
                 vf_store(panel + v + c * PANEL, load_adjacent_keys(k, type, at.from, c));
         else if (whole && (k->width == 1 || job->width <= 1))
-            pack_whole_keys(panel + v, k, type, at.from, job->width, job->asked);
+            pack_whole_keys(panel + v, type, job, at.from);
         else
             gather_keys(panel + v, k, at, job->keys, job->width);
     }

@@ -91,34 +91,40 @@ typedef struct square {
     float *scores;     /* row r at scores + r * SCORE_STRIDE */
 } square;
 
-/* square_columns() columns of some squares. */
-ATTREE_INLINE void multiply_squares(vf *acc, const int rows, const int squares, const int32_t type,
-                                    const score_job *job, const square *at, int64_t c, const vf *scales)
+/* square_columns() columns of some squares, from column c on. */
+typedef struct square_part {
+    const square *at;
+    const vf *scales; /* of each */
+    const float *q;   /* from column c on */
+    int64_t c;
+} square_part;
+
+ATTREE_INLINE void multiply_squares(vf *acc, const int rows, const int squares, const int32_t type, square_part part)
 {
     const int lanes = lane_numbers(type);
-    const float *q = job->q + c * TILE_ROWS;
     if (lanes == 1) {
         ATTREE_UNROLL(4)
         for (int s = 0; s < squares; s++) {
             vf x[VF_LANES];
-            load_lanes_transposed(x, type, at[s].k, at[s].j, c);
+            load_lanes_transposed(x, type, part.at[s].k, part.at[s].j, part.c);
             ATTREE_UNROLL(16)
             for (int i = 0; i < VF_LANES; i++)
-                multiply_column(acc + s, rows, squares, q + i * TILE_ROWS, number_of_lanes(x[i], type, 0, scales[s]));
+                multiply_column(acc + s, rows, squares, part.q + i * TILE_ROWS,
+                                number_of_lanes(x[i], type, 0, part.scales[s]));
         }
         return;
     }
     vf x[4][VF_LANES]; /* more than there are registers: so that the squares' accumulators take turns */
     ATTREE_UNROLL(4)
     for (int s = 0; s < squares; s++)
-        load_lanes_transposed(x[s], type, at[s].k, at[s].j, c);
-    for (int i = 0; i < VF_LANES; i++, q += lanes * TILE_ROWS) {
+        load_lanes_transposed(x[s], type, part.at[s].k, part.at[s].j, part.c);
+    for (int i = 0; i < VF_LANES; i++, part.q += lanes * TILE_ROWS) {
         ATTREE_UNROLL(4)
         for (int n = 0; n < lanes; n++) {
             ATTREE_UNROLL(4)
             for (int s = 0; s < squares; s++)
-                multiply_column(acc + s, rows, squares, q + n * TILE_ROWS,
-                                number_of_lanes(x[s][i], type, n, scales[s]));
+                multiply_column(acc + s, rows, squares, part.q + n * TILE_ROWS,
+                                number_of_lanes(x[s][i], type, n, part.scales[s]));
         }
     }
 }
@@ -147,7 +153,7 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
             if (starts_block(type, c))
                 scales[s] = block_scales(at[s].k, type, at[s].j, c);
         }
-        multiply_squares(acc, rows, squares, type, job, at, c, scales);
+        multiply_squares(acc, rows, squares, type, (square_part){at, scales, job->q + c * TILE_ROWS, c});
     }
     for (; c < job->width; c += VF_LANES) { /* what is left of the width */
         const int64_t columns = at_most(VF_LANES, job->width - c);

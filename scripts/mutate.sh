@@ -60,6 +60,9 @@ fault empty_rows_never_noted src/task.c 's/if (p->empty_rows == ATTREE_EMPTY_ERR
 fault blocks_at_once_scored_as_the_first src/kernels/step.inc.c 's/at + s, count - s);/at, count - s);/' kernels
 fault blocks_at_once_seen_to_the_end src/kernels/step.inc.c 's/f->end\[r\] < ATTREE__BLOCK/false/' kernels
 fault blocks_at_once_without_hidden_keys src/kernels/step.inc.c 's/if (strips\[n\].groups\[0\].pierced)/if (false)/' kernels
+fault narrow_keys_scored_out_of_order src/kernels/scores.inc.c 's/part.q + n \* TILE_ROWS/part.q/' kernels
+fault narrow_keys_packed_out_of_order src/kernels/pack.inc.c 's/(c + i \* lanes + n) \* PANEL/(c + n * VF_LANES + i) * PANEL/' kernels
+fault scales_of_a_page_too_many src/block.c 's/s.page_size - (s.first + j) % s.page_size : ATTREE__BLOCK/ATTREE__BLOCK : ATTREE__BLOCK/' paged
 fault blocks_at_once_in_a_row src/task.c 's/combine_levels(c, tile, level, level + (int32_t)split);/combine_levels(c, tile, level, level + 1);/' bits
 
 # Scores.

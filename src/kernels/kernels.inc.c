@@ -11,8 +11,10 @@
 
 /* Order matters: each text uses those before it. */
 /* clang-format off */
+#include "ranges.inc.c"
 #include "numbers.inc.c"
 #include "tile.inc.c"
+#include "ahead.inc.c"
 #include "pack.inc.c"
 #include "scores.inc.c"
 #include "softmax.inc.c"

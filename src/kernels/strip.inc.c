@@ -22,11 +22,6 @@ typedef struct strip {
     row_group groups[STRIP_ROWS / TILE_ROWS];
 } strip;
 
-ATTREE_INLINE key_range intersection(key_range a, key_range b)
-{
-    return (key_range){a.from > b.from ? a.from : b.from, at_most(a.to, b.to)};
-}
-
 static key_range union_of_rows(const attree__fold *f, int64_t row, int64_t rows)
 {
     key_range all = {ATTREE__BLOCK, 0};

@@ -39,9 +39,9 @@ in turn on the same number of threads), memory_mb (attree's workspace) and unfus
 Of caches in pages or panels, quantised or ragged instead, all measured in turn: vs_dense and vs_f16 (the time of the
 same case in neither pages nor panels, or with f16, over its own: more than 1 is faster), of_pages (the fraction of what
 merely reading pages of this size in random order gives), error_vs_f32 (absolute, against attention over the f32 numbers
-that the cache was made of). Of ragged ones on several threads: balance_raw (threads *
-time over the time on one thread; 1 is perfect), balance (1 is as good as the machine's bandwidth or FMA peak, whichever
-is nearer, scales from one thread), scaling_read and scaling_fma (how these scale).
+that the cache was made of). Of ragged ones on several threads: balance_raw (threads * time over the time on one thread; 1
+is perfect), balance (1 is as good as the machine's bandwidth or FMA peak, whichever is nearer, scales from one thread),
+scaling_read and scaling_fma (how these scale).
 The exit status is not 0 when anything fails or an error is too large.
 ATTREE_ISA=scalar|avx2|avx512|neon caps the instruction set of attree and of the peak, but not of OpenBLAS.
 

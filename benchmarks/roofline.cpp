@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 #include "random.h"
@@ -45,17 +46,17 @@ std::int64_t sample_chunks(double rate, double chunk_units, int threads)
     return std::max<std::int64_t>(threads, std::llround(chunks));
 }
 
-/* Pages that are read in step: on every machine seen so far, fewer are slower and more not faster. */
-constexpr std::size_t pages_in_step = 4;
+/* Pages that may be read in step, each a divisor of the last. */
+constexpr std::size_t steps_of_pages[] = {1, 2, 4, 8};
 constexpr std::size_t line_bytes = 64;
 constexpr std::uint64_t page_seed = 11;
 
-/* A line of each page in turn, of pages_in_step pages. */
-void read_pages(const char *const *pages, std::size_t page_bytes)
+/* A line of each of `count` pages in turn. */
+void read_pages(const char *const *pages, std::size_t count, std::size_t page_bytes)
 {
     std::uint64_t all[line_bytes / sizeof(std::uint64_t)] = {};
     for (std::size_t at = 0; at < page_bytes; at += line_bytes)
-        for (std::size_t n = 0; n < pages_in_step; n++) {
+        for (std::size_t n = 0; n < count; n++) {
             std::uint64_t line[line_bytes / sizeof(std::uint64_t)];
             std::memcpy(line, pages[n] + at, line_bytes);
             for (std::size_t word = 0; word < line_bytes / sizeof(std::uint64_t); word++)
@@ -139,14 +140,42 @@ double Roofline::sample_fma(int threads)
     return rate;
 }
 
-Roofline::Pages &Roofline::pages_of(std::size_t page_bytes)
+double Roofline::read_pages_once(int threads, Pages &pages, std::size_t in_step)
 {
-    Pages &pages = pages_[page_bytes];
+    const std::size_t first = pages.next, all = pages.order.size();
+    const double step_bytes = static_cast<double>(in_step * pages.bytes);
+    const std::int64_t steps = sample_chunks(pages.rate, step_bytes, threads);
+    constexpr std::size_t most = steps_of_pages[std::size(steps_of_pages) - 1];
+    pages.next = (first + static_cast<std::size_t>(steps) * in_step) % all / most * most;
+    const double seconds = time_chunks(threads, steps, [&pages, first, all, in_step](std::int64_t n) {
+        read_pages(&pages.order[(first + static_cast<std::size_t>(n) * in_step) % all], in_step, pages.bytes);
+    });
+    return static_cast<double>(steps) * step_bytes / seconds;
+}
+
+/* Tries how many to read in step, a few times in turn, and takes what has the best median. */
+Roofline::Pages &Roofline::pages_of(int threads, std::size_t bytes)
+{
+    Pages &pages = pages_[{threads, bytes}];
     if (!pages.order.empty())
         return pages;
-    const std::size_t count = buffer_bytes() / page_bytes / pages_in_step * pages_in_step;
+    constexpr std::size_t most = steps_of_pages[std::size(steps_of_pages) - 1];
+    const std::size_t count = buffer_bytes() / bytes / most * most;
     for (const std::int32_t n : shuffled(page_seed, static_cast<std::int64_t>(count)))
-        pages.order.push_back(buffer_.as<char>() + static_cast<std::size_t>(n) * page_bytes);
+        pages.order.push_back(buffer_.as<char>() + static_cast<std::size_t>(n) * bytes);
+    pages.bytes = bytes;
+    pages.rate = tuned(threads).read_rate;
+    std::vector<double> rates[std::size(steps_of_pages)];
+    for (int round = 0; round < 3; round++)
+        for (std::size_t n = 0; n < std::size(steps_of_pages); n++)
+            rates[n].push_back(read_pages_once(threads, pages, steps_of_pages[n]));
+    double best = 0.0;
+    for (std::size_t n = 0; n < std::size(steps_of_pages); n++)
+        if (median(rates[n]) > best) {
+            best = median(rates[n]);
+            pages.in_step = steps_of_pages[n];
+        }
+    pages.rate = best;
     return pages;
 }
 
@@ -154,18 +183,10 @@ double Roofline::sample_pages(int threads, std::size_t page_bytes)
 {
     const std::size_t bytes =
         std::clamp(page_bytes / line_bytes, std::size_t{1}, buffer_bytes() / 8 / line_bytes) * line_bytes;
-    Pages &pages = pages_of(bytes);
-    const double rate = pages.rate > 0.0 ? pages.rate : tuned(threads).read_rate;
-    const double step_bytes = static_cast<double>(pages_in_step * bytes);
-    const std::int64_t steps = sample_chunks(rate, step_bytes, threads);
-    const std::size_t first = pages.next, all = pages.order.size();
-    pages.next = (first + static_cast<std::size_t>(steps) * pages_in_step) % all;
-    const double seconds = time_chunks(threads, steps, [&pages, first, all, bytes](std::int64_t n) {
-        read_pages(&pages.order[(first + static_cast<std::size_t>(n) * pages_in_step) % all], bytes);
-    });
-    const double found = static_cast<double>(steps) * step_bytes / seconds;
-    pages.rate = std::max(pages.rate, found);
-    return found;
+    Pages &pages = pages_of(threads, bytes);
+    const double rate = read_pages_once(threads, pages, pages.in_step);
+    pages.rate = std::max(pages.rate, rate);
+    return rate;
 }
 
 double Roofline::sample(Limit limit, int threads)

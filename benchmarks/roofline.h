@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "machine.h"
@@ -39,12 +40,13 @@ class Roofline {
     /* The pages of the buffer in random order, and how fast they were read. */
     struct Pages {
         std::vector<const char *> order;
-        std::size_t next = 0;
-        double rate = 0.0; // the highest so far
+        std::size_t bytes = 0, in_step = 1, next = 0; // in_step: read at once, whichever is fastest
+        double rate = 0.0;                            // the highest so far
     };
 
     Tuned &tuned(int threads);
-    Pages &pages_of(std::size_t page_bytes);
+    Pages &pages_of(int threads, std::size_t bytes);
+    double read_pages_once(int threads, Pages &pages, std::size_t in_step);
     std::size_t buffer_bytes() const;
     double read_once(int threads, const ReadKernel &kernel, std::int64_t chunks);
     double multiply_once(int threads, std::int64_t chunks);
@@ -52,8 +54,8 @@ class Roofline {
     FmaKernel fma_;
     Buffer buffer_; // many times the caches; each sample goes on where the last one stopped
     std::int64_t buffer_chunks_ = 0, next_chunk_ = 0;
-    std::map<int, Tuned> tuned_; // by number of threads
-    std::map<std::size_t, Pages> pages_;
+    std::map<int, Tuned> tuned_;                         // by number of threads
+    std::map<std::pair<int, std::size_t>, Pages> pages_; // by number of threads, and bytes of a page
 };
 
 } // namespace bench

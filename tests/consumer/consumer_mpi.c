@@ -1,4 +1,4 @@
-/* One key per rank that has one; run without a launcher, that is one rank. */
+/* Attention over one key. Run without a launcher, there is one rank. */
 #include <attree_mpi.h>
 
 int main(int argc, char **argv)

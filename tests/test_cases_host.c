@@ -69,6 +69,20 @@ static bool gives_the_answer(const known *k, int32_t threads)
     return right;
 }
 
+/* Arguments for a run of a ready plan, with a workspace, whose results go to `got`. */
+static attree_args make_args(const known *k, const attree_plan *plan, float *got)
+{
+    const size_t bytes = attree_plan_workspace(plan);
+    return (attree_args){.size = sizeof(attree_args),
+                         .q = k->t.q,
+                         .k = k->t.k,
+                         .v = k->t.v,
+                         .o = got,
+                         .lse = got + k->t.o_count,
+                         .workspace = aligned_alloc(64, bytes),
+                         .workspace_bytes = bytes};
+}
+
 /* ---- fork ---- */
 
 /* A run on `count` threads of the host's, which one barrier keeps in step. */
@@ -101,11 +115,7 @@ static bool crew_gives_the_answer(const known *k)
     if (attree_plan_create(&plan, &desc) != ATTREE_OK)
         return false;
     float *const got = malloc((size_t)(k->t.o_count + k->t.lse_count) * sizeof(float));
-    crew c = {.plan = plan, .count = COUNT};
-    c.args = (attree_args){
-        .size = sizeof c.args, .q = k->t.q, .k = k->t.k, .v = k->t.v, .o = got, .lse = got + k->t.o_count};
-    c.args.workspace_bytes = attree_plan_workspace(plan);
-    c.args.workspace = aligned_alloc(64, c.args.workspace_bytes);
+    crew c = {.plan = plan, .args = make_args(k, plan, got), .count = COUNT};
     pthread_barrier_init(&c.barrier, NULL, COUNT);
     bool right = attree_run_begin(plan, &c.args) == ATTREE_OK;
     pthread_t threads[COUNT];
@@ -163,19 +173,23 @@ static void a_child_computes_what_its_parent_does(void **state)
     free_known(&k);
 }
 
-typedef struct caller {
-    known k;
-    int32_t threads, runs;
-    _Atomic bool *stop; /* or NULL: after `runs` */
+/* A thread that runs a ready plan until it is told to stop. It leaves the heap alone: an allocator need not be usable
+ * in a child that was forked while another thread was inside it (AddressSanitizer's is not). */
+typedef struct runner {
+    const known *k;
+    attree_plan *plan;
+    attree_args args;
+    float *got;
+    _Atomic bool stop;
     bool right;
-} caller;
+} runner;
 
-static void *call_repeatedly(void *arg)
+static void *run_repeatedly(void *arg)
 {
-    caller *const c = arg;
-    c->right = true;
-    for (int32_t n = 0; c->stop ? !atomic_load(c->stop) : n < c->runs; n++)
-        c->right = gives_the_answer(&c->k, c->threads) && c->right;
+    runner *const r = arg;
+    r->right = true;
+    while (!atomic_load(&r->stop))
+        r->right = attree_run(r->plan, &r->args) == ATTREE_OK && is_expected(r->k, r->got) && r->right;
     return NULL;
 }
 
@@ -183,16 +197,21 @@ static void *call_repeatedly(void *arg)
 static void a_fork_during_a_run(void **state)
 {
     (void)state;
-    _Atomic bool stop = false;
-    caller c = {.k = make_split(), .threads = 1, .stop = &stop};
+    known k = make_split();
+    runner r = {.k = &k, .got = malloc((size_t)(k.t.o_count + k.t.lse_count) * sizeof(float))};
+    assert_int_equal(attree_plan_create(&r.plan, &k.desc), ATTREE_OK);
+    r.args = make_args(&k, r.plan, r.got);
     pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, call_repeatedly, &c), 0);
+    assert_int_equal(pthread_create(&thread, NULL, run_repeatedly, &r), 0);
     for (int n = 0; n < 5; n++)
-        expect_child_gives_the_answer(&c.k);
-    atomic_store(&stop, true);
+        expect_child_gives_the_answer(&k);
+    atomic_store(&r.stop, true);
     pthread_join(thread, NULL);
-    assert_true(c.right);
-    free_known(&c.k);
+    assert_true(r.right);
+    attree_plan_destroy(r.plan);
+    free(r.args.workspace);
+    free(r.got);
+    free_known(&k);
 }
 
 /* ---- The floating-point mode ---- */
@@ -276,6 +295,21 @@ static void flushing_of_the_caller_changes_no_bit(void **state)
 }
 
 /* ---- Many threads ---- */
+
+typedef struct caller {
+    known k;
+    int32_t threads, runs;
+    bool right;
+} caller;
+
+static void *call_repeatedly(void *arg)
+{
+    caller *const c = arg;
+    c->right = true;
+    for (int32_t n = 0; n < c->runs; n++)
+        c->right = gives_the_answer(&c->k, c->threads) && c->right;
+    return NULL;
+}
 
 /* case 127: more calling threads than any table could have been made for */
 static void two_hundred_callers(void **state)

@@ -11,27 +11,33 @@ ATTREE_INLINE const char *row_ahead(const attree__rows *rows, int64_t j)
     return (const char *)(piece + (uintptr_t)(j % ATTREE__PIECE * rows->token));
 }
 
-/* Walks through the cache lines of rows. */
-typedef struct prefetcher {
-    uintptr_t at, row_end, row_bytes, gap; /* gap: from the end of a row's lines to the next row */
-} prefetcher;
-
-/* Starts with the row at first. */
-ATTREE_INLINE prefetcher make_prefetcher(const attree__rows *rows, const int32_t type, const char *first, int64_t width)
+/* Whether the rows of a piece lie as one. */
+ATTREE_INLINE bool without_gaps(const attree__rows *rows, int64_t width)
 {
-    const int64_t lines = round_up(attree__dtype_row_bytes(type, width), 64);
-    const uintptr_t at = (uintptr_t)first;
-    return (prefetcher){at, at + (uintptr_t)lines, (uintptr_t)lines, (uintptr_t)(rows->token - lines)};
+    return rows->width == 1 && rows->token == attree__dtype_row_bytes(rows->type, width);
 }
 
+/* Walks through the cache lines of rows. */
+typedef struct prefetcher {
+    uintptr_t at, row, end, token, bytes; /* of the row: where it starts, where it ends; from row to row; of a row */
+} prefetcher;
+
+/* Starts with the row at first. Rows without gaps between them are like one. */
+ATTREE_INLINE prefetcher make_prefetcher(const attree__rows *rows, const int32_t type, const char *first, int64_t width)
+{
+    const uintptr_t at = (uintptr_t)first, bytes = (uintptr_t)attree__dtype_row_bytes(type, width);
+    return (prefetcher){at, at, without_gaps(rows, width) ? UINTPTR_MAX : at + bytes, (uintptr_t)rows->token, bytes};
+}
+
+/* The next lines: all of one row, or beyond its end. */
 ATTREE_INLINE void prefetch_lines(prefetcher *p, const int64_t lines)
 {
     for (int64_t i = 0; i < lines; i++) {
         attree__prefetch(p->at);
         p->at += 64;
-        if (p->at == p->row_end) {
-            p->at += p->gap;
-            p->row_end = p->at + p->row_bytes;
+        if (p->at >= p->end) {
+            p->at = p->row += p->token;
+            p->end = p->at + p->bytes;
         }
     }
 }

@@ -1,12 +1,8 @@
 /* Few rows: the strip is the whole tile, and keys and values are packed some at a time just before their only use, so
  * that they are read from memory once and never written back to it. */
 
-/* Keys whose values are folded together: of one piece; converted, they stay in the first-level cache. */
-#define VALUE_CHUNK ATTREE__PIECE
-
-/* Floats of scores in scratch: of a strip, or of few rows of ATTREE__FOLDS blocks. */
-#define SCORE_ROWS (STRIP_ROWS > ATTREE__FOLDS * DIRECT_ROWS ? STRIP_ROWS : ATTREE__FOLDS * DIRECT_ROWS)
-#define SCORES (SCORE_ROWS * SCORE_STRIDE)
+/* Floats of scores in scratch: of a strip, which is more than ATTREE__FOLDS blocks of STEP_ROWS rows need. */
+#define SCORES (STRIP_ROWS * SCORE_STRIDE)
 
 /* Scratch: scores, then packed keys, then packed values. */
 static int64_t few_rows_floats(int64_t qk_width, int64_t v_width)
@@ -14,8 +10,8 @@ static int64_t few_rows_floats(int64_t qk_width, int64_t v_width)
     return SCORES + PANEL * qk_width + VALUE_CHUNK * round_up(v_width, PANEL);
 }
 
-/* Rows that share keys which are packed: those are asked for in advance while the rows are computed. Of quantised types
- * packing takes so much longer that it is better done there. */
+/* Keys that several rows share are asked for in advance while the rows are computed. Of quantised types packing takes
+ * so much longer that it is better done there. */
 ATTREE_INLINE bool asks_meanwhile(int64_t rows, int32_t type) { return rows > DIRECT_ROWS && type <= ATTREE_BF16; }
 
 /* Scores of the strip's rows against keys that are packed in panel, from key j on. */
@@ -70,7 +66,7 @@ static void strip_scores(const strip *s, float *panel)
 static void run_columns(const strip *s, int64_t g, const value_run *run, key_range columns, value_source source)
 {
     const int64_t rows = s->groups[g].rows;
-    const bool wide = !run->mixed && rows <= (source.streamed ? CONVERT_ROWS : WIDE_ROWS);
+    const bool wide = !run->mixed && (source.streamed || rows <= WIDE_ROWS);
     for (int64_t e = columns.from; e < columns.to;) {
         const value_job job = run_values(s, g, run, &source, e);
         const int64_t left = columns.to - e;
@@ -102,6 +98,11 @@ static bool is_dense(const strip *s, key_range part)
     return true;
 }
 
+static value_ahead values_ahead(const attree__fold *f, int64_t j)
+{
+    return (value_ahead){(uintptr_t)row_ahead(&f->v, j), without_gaps(&f->v, f->v_width) ? 0 : f->v.token};
+}
+
 /* Adds the values of a chunk of keys to u of each row of the strip. What fills units and needs no conversion before is
  * used where it lies; the rest is converted first. */
 /* NOLINTNEXTLINE(readability-non-const-parameter): pack_values writes it */
@@ -109,33 +110,28 @@ static void chunk_values(const strip *s, float *packed, key_range part)
 {
     const attree__fold *f = s->fold;
     const int64_t width = f->v_width;
-    const bool in_place =
-        f->v.width == 1 && (f->v.type == ATTREE_F32 || s->rows <= converted_rows(f->v.type)) && is_dense(s, part);
+    const bool in_place = f->v.width == 1 && converted_in_registers(s->rows, f->v.type) && is_dense(s, part);
     const int64_t whole = in_place ? width / ATTREE__LANES * ATTREE__LANES : 0;
-    if (whole > 0) {
-        const char *const at = attree__row(&f->v, part.from);
-        const value_source source = {.at = at,
-                                     .first = part.from,
-                                     .type = f->v.type,
-                                     .row_bytes = f->v.token,
-                                     .scale = f->v.scale,
-                                     .ahead = (int64_t)((uintptr_t)row_ahead(&f->v, part.from) - (uintptr_t)at),
-                                     .streamed = true};
-        span_values(s, part, (key_range){0, whole}, source);
-    }
+    if (whole > 0)
+        span_values(s, part, (key_range){0, whole},
+                    (value_source){.at = attree__row(&f->v, part.from),
+                                   .first = part.from,
+                                   .type = f->v.type,
+                                   .row_bytes = f->v.token,
+                                   .scale = f->v.scale,
+                                   .ahead = values_ahead(f, part.from),
+                                   .streamed = true});
     if (whole == width)
         return;
-    const int64_t step = round_up(width - whole, PANEL);
+    const int64_t step = round_up(width - whole, PANEL), row_bytes = step * (int64_t)sizeof(float);
     const packed_values to = {packed, part.from, PANEL, step};
-    const bool asks = whole == 0 && asks_meanwhile(s->rows, f->v.type);
-    asker ahead = make_asker(&f->v, part, width, (s->rows + TILE_ROWS - 1) / TILE_ROWS * (step / PANEL));
-    pack_values(&to, &(values_job){&f->v, part, {whole, width}, asks});
+    pack_values(&to, &(values_job){&f->v, part, {whole, width}});
     span_values(s, part, (key_range){whole, f->out.u_stride},
                 (value_source){.at = packed,
                                .first = part.from,
                                .type = ATTREE_F32,
-                               .row_bytes = step * (int64_t)sizeof(float),
-                               .meanwhile = asks ? &ahead : NULL});
+                               .row_bytes = row_bytes,
+                               .ahead = {(uintptr_t)packed, row_bytes}});
 }
 
 /* All values that the strip sees. room: VALUE_CHUNK rows. */

@@ -63,7 +63,7 @@ static void fold_many_rows(const attree__fold *f)
     const packed_values values = {keys + ATTREE__BLOCK * f->qk_width, 0, VALUE_STRIDE, PANEL};
     for (int64_t j = all.from / PANEL * PANEL; j < all.to; j += PANEL)
         pack_keys(keys + j * f->qk_width, &(key_job){&f->k, j, all, f->qk_width, false});
-    pack_values(&values, &(values_job){&f->v, all, {0, f->v_width}, false});
+    pack_values(&values, &(values_job){&f->v, all, {0, f->v_width}});
 
     for (int64_t row = 0; row < f->rows; row += STRIP_ROWS) {
         strip s = make_strip(f, row, at_most(STRIP_ROWS, f->rows - row));

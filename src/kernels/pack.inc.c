@@ -75,18 +75,34 @@ ATTREE_INLINE vf number_of_lanes(vf lanes, const int32_t type, const int n, vf s
     return has_scales(type) ? vf_mul(scales, x) : x;
 }
 
-/* square_columns() columns, transposed: number n of lane i of the rows is number n of x[i]. */
-ATTREE_INLINE void load_lanes_transposed(vf x[VF_LANES], const int32_t type, const attree__rows *k, int64_t j,
-                                         int64_t c)
+/* Where VF_LANES keys lie, from a column on that is a multiple of square_columns(): in fours, so that few registers
+ * hold their addresses. */
+typedef struct key_fours {
+    const char *at[VF_LANES / 4];
+    int64_t token, c;
+} key_fours;
+
+ATTREE_INLINE key_fours make_fours(const attree__rows *k, int64_t j)
 {
-    const char *const first = attree__row(k, j);
+    key_fours fours = {.token = k->token};
+    for (int64_t i = 0; i < VF_LANES / 4; i++)
+        fours.at[i] = attree__row(k, j) + 4 * i * k->token;
+    return fours;
+}
+
+/* square_columns() columns, transposed: number n of lane i of the rows is number n of x[i]. Goes on to the next. */
+ATTREE_INLINE void load_lanes_transposed(vf x[VF_LANES], const int32_t type, key_fours *fours)
+{
     ATTREE_UNROLL(4)
-    for (int64_t i = 0; i < VF_LANES; i += 4) { /* in fours: their addresses need one register more */
-        const char *const row = first + i * k->token;
+    for (int64_t i = 0; i < VF_LANES / 4; i++) {
         ATTREE_UNROLL(4)
         for (int64_t n = 0; n < 4; n++)
-            x[i + n] = load_lanes(row + n * k->token, type, c);
+            x[4 * i + n] = load_lanes(fours->at[i] + n * fours->token, type, fours->c);
+        if (!attree__dtype_has_blocks(type))
+            fours->at[i] += attree__dtype_row_bytes(type, square_columns(type));
     }
+    if (attree__dtype_has_blocks(type))
+        fours->c += square_columns(type);
     vf_transpose(x);
 }
 
@@ -146,6 +162,7 @@ ATTREE_INLINE void pack_whole_keys(float *panel, const int32_t type, const key_j
     prefetcher ahead = make_prefetcher(k, type, row_ahead(k, j), width);
     const int lanes = lane_numbers(type);
     vf scales = row_scales(k, type, j);
+    key_fours fours = make_fours(k, j);
     int64_t c = 0;
     for (; c + square_columns(type) <= width; c += square_columns(type)) {
         if (!job->asked)
@@ -153,7 +170,7 @@ ATTREE_INLINE void pack_whole_keys(float *panel, const int32_t type, const key_j
         if (starts_block(type, c))
             scales = block_scales(k, type, j, c);
         vf x[VF_LANES];
-        load_lanes_transposed(x, type, k, j, c);
+        load_lanes_transposed(x, type, &fours);
         ATTREE_UNROLL(16)
         for (int64_t i = 0; i < VF_LANES; i++) {
             ATTREE_UNROLL(4)
@@ -216,7 +233,6 @@ ATTREE_INLINE float *packed_value(const packed_values *to, int64_t j, int64_t e)
 typedef struct values_job {
     const attree__rows *v;
     key_range keys, columns;
-    bool asked; /* somebody else asks for values in advance */
 } values_job;
 
 /* Number by number, for any strides. */
@@ -245,7 +261,7 @@ ATTREE_INLINE void pack_values_of(const packed_values *to, const int32_t type, c
         float *at = packed_value(to, j, 0);
         int64_t e = 0;
         for (; e + PANEL <= width; e += PANEL, at += to->panel) {
-            if (e % line == 0 && !job->asked)
+            if (e % line == 0)
                 prefetch_lines(&ahead, PANEL > line ? PANEL / line : 1);
             for (int64_t i = 0; i < PANEL; i += VF_LANES)
                 vf_store(at + i, load_row(row, type, first + e, i, scale));

@@ -93,10 +93,9 @@ typedef struct square {
 
 /* square_columns() columns of some squares, from column c on. */
 typedef struct square_part {
-    const square *at;
+    key_fours *at;
     const vf *scales; /* of each */
     const float *q;   /* from column c on */
-    int64_t c;
 } square_part;
 
 ATTREE_INLINE void multiply_squares(vf *acc, const int rows, const int squares, const int32_t type, square_part part)
@@ -106,7 +105,7 @@ ATTREE_INLINE void multiply_squares(vf *acc, const int rows, const int squares, 
         ATTREE_UNROLL(4)
         for (int s = 0; s < squares; s++) {
             vf x[VF_LANES];
-            load_lanes_transposed(x, type, part.at[s].k, part.at[s].j, part.c);
+            load_lanes_transposed(x, type, &part.at[s]);
             ATTREE_UNROLL(16)
             for (int i = 0; i < VF_LANES; i++)
                 multiply_column(acc + s, rows, squares, part.q + i * TILE_ROWS,
@@ -117,7 +116,7 @@ ATTREE_INLINE void multiply_squares(vf *acc, const int rows, const int squares, 
     vf x[4][VF_LANES]; /* more than there are registers: so that the squares' accumulators take turns */
     ATTREE_UNROLL(4)
     for (int s = 0; s < squares; s++)
-        load_lanes_transposed(x[s], type, part.at[s].k, part.at[s].j, part.c);
+        load_lanes_transposed(x[s], type, &part.at[s]);
     for (int i = 0; i < VF_LANES; i++, part.q += lanes * TILE_ROWS) {
         ATTREE_UNROLL(4)
         for (int n = 0; n < lanes; n++) {
@@ -136,9 +135,11 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
 {
     vf acc[DIRECT_ROWS * 4];
     prefetcher ahead[4];
+    key_fours fours[4];
     vf scales[4];
     ATTREE_UNROLL(4)
     for (int s = 0; s < squares; s++) {
+        fours[s] = make_fours(at[s].k, at[s].j);
         ahead[s] = make_prefetcher(at[s].k, type, at[s].ahead, job->width);
         scales[s] = row_scales(at[s].k, type, at[s].j);
     }
@@ -153,7 +154,7 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
             if (starts_block(type, c))
                 scales[s] = block_scales(at[s].k, type, at[s].j, c);
         }
-        multiply_squares(acc, rows, squares, type, (square_part){at, scales, job->q + c * TILE_ROWS, c});
+        multiply_squares(acc, rows, squares, type, (square_part){fours, scales, job->q + c * TILE_ROWS});
     }
     for (; c < job->width; c += VF_LANES) { /* what is left of the width */
         const int64_t columns = at_most(VF_LANES, job->width - c);

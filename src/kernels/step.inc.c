@@ -5,11 +5,9 @@
  *
  * Each block's arithmetic is that of a fold of its own. */
 
-/* The most rows: those whose kernels need no packing. */
-#define STEP_ROWS DIRECT_ROWS
-
-/* The most rows for which several squares are scored at once. For more, the keys of each block go on their own. */
-#define SQUARES_ROWS 2
+/* The most rows. With more, each block on its own is faster: there is more to compute for what is read, and u would be
+ * loaded and stored too often. */
+#define STEP_ROWS 2
 
 /* Bytes of keys that are scored together: what is read of them, and as much again that is asked for, fits the
  * first-level cache twice over, whose ways they do not share well. */
@@ -25,11 +23,12 @@ ATTREE_INLINE int64_t step_keys(const int32_t type) { return type == ATTREE_F32 
 /* Floats from the scores of one block to those of the next. */
 #define STEP_SCORES (STEP_ROWS * SCORE_STRIDE)
 
-/* Whether all of the block is seen by all rows, and its keys and values can be used without packing. */
+/* Whether all of the block is seen by all rows, its keys and values can be used without packing, and are streams: their
+ * rows have no gaps between them. */
 static bool goes_in_step(const attree__fold *f)
 {
-    if (f->rows > STEP_ROWS || f->k.type > ATTREE_BF16 || f->v.type > ATTREE_BF16 || f->k.width != 1 ||
-        f->v.width != 1 || adjacent_keys(&f->k, f->k.type) || f->v_width % ATTREE__LANES != 0)
+    if (f->rows > STEP_ROWS || f->k.type > ATTREE_BF16 || f->v.type > ATTREE_BF16 || f->v_width % ATTREE__LANES != 0 ||
+        !without_gaps(&f->k, f->qk_width) || !without_gaps(&f->v, f->v_width))
         return false;
     for (int64_t r = 0; r < f->rows; r++)
         if (f->first[r] > 0 || f->end[r] < ATTREE__BLOCK)
@@ -75,7 +74,7 @@ ATTREE_INLINE void step_scores_rows(int64_t rows, const int32_t type, const stri
         step_scores_of(2, type, strips, count);
 }
 
-/* Scores of all keys, for SQUARES_ROWS rows at most. */
+/* Scores of all keys. */
 static void step_scores(const strip *strips, int32_t count)
 {
     const attree__fold *const f = strips->fold;
@@ -90,7 +89,7 @@ static void step_scores(const strip *strips, int32_t count)
 ATTREE_INLINE void step_row_values(const int rows, const int32_t type, const strip *s, key_range keys)
 {
     const attree__fold *const f = s->fold;
-    const int vecs = rows == 1 ? WIDEST_VECS : rows <= WIDE_ROWS ? WIDE_VECS : TILE_VECS;
+    const int vecs = rows == 1 ? WIDEST_VECS : WIDE_VECS;
     value_job job = {.weights = s->scores,
                      .values = attree__row(&f->v, keys.from),
                      .row_bytes = f->v.token,
@@ -133,12 +132,10 @@ ATTREE_INLINE void step_values_of(const int rows, const int32_t type, const stri
 
 ATTREE_INLINE void step_values_rows(int64_t rows, const int32_t type, const strip *const *strips, int32_t count)
 {
-    switch (rows) {
-    case 1: step_values_of(1, type, strips, count); break;
-    case 2: step_values_of(2, type, strips, count); break;
-    case 3: step_values_of(3, type, strips, count); break;
-    default: step_values_of(4, type, strips, count); break;
-    }
+    if (rows == 1)
+        step_values_of(1, type, strips, count);
+    else
+        step_values_of(2, type, strips, count);
 }
 
 /* Adds the values of all keys to u. */
@@ -163,11 +160,7 @@ static void fold_in_step(const attree__fold *const *folds, int32_t count)
         strips[n] = make_strip(folds[n], 0, folds[n]->rows);
         strips[n].scores += n * STEP_SCORES;
     }
-    if (folds[0]->rows <= SQUARES_ROWS)
-        step_scores(strips, count);
-    else
-        for (int32_t n = 0; n < count; n++)
-            strip_scores(&strips[n], room);
+    step_scores(strips, count);
     for (int32_t n = 0; n < count; n++) {
         strip_terms(&strips[n]);
         strip_softmax(&strips[n], KEY_SPAN);

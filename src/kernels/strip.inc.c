@@ -108,10 +108,9 @@ typedef struct value_source {
     int32_t type;
     int64_t row_bytes, column;
     const float *scale; /* of key j at scale[j], for ATTREE_I8 */
-    int64_t ahead;      /* bytes from there to the values to ask for in advance */
-    bool streamed;      /* they come from memory, not from a buffer in cache */
-    bool fresh;         /* they are the first for u */
-    asker *meanwhile;   /* what to ask for meanwhile, or NULL */
+    value_ahead ahead;
+    bool streamed; /* they come from memory, not from a buffer in cache */
+    bool fresh;    /* they are the first for u */
 } value_source;
 
 /* Keys whose values are folded at once. */
@@ -168,7 +167,6 @@ ATTREE_INLINE value_job run_values(const strip *s, int64_t g, const value_run *r
         .column = source->column,
         .scale = source->scale,
         .ahead = source->ahead,
-        .meanwhile = source->meanwhile,
         .keys = run->keys,
         .fresh = source->fresh,
         .u = f->out.u + group->row * f->out.u_stride + e,

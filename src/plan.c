@@ -27,10 +27,17 @@
 /* A worker's stack of states should stay in the second- or third-level cache. */
 #define LEVELS_BYTES_MOST ((int64_t)4 << 20)
 
+/* Register tiles of rows that are few: what is read for them takes longer than what is computed. */
+#define FEW_GROUPS 2
+
 /* Tasks per worker for balance; and how long, in multiply-adds, a task must be to be worth a worker: waking one costs a
  * few microseconds, in which a core does about 2^18. */
 #define TASKS_PER_WORKER 4
 #define WORKER_WORK ((double)(1 << 18))
+
+/* Keys and values of one chunk where heads are together: in so many bytes, the pages of all heads stay in a
+ * second-level TLB of 2048 entries while head after head reads its part of them. */
+#define TOGETHER_BYTES ((int64_t)8 << 20)
 
 static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
@@ -109,6 +116,31 @@ static int64_t blocks_there(const attree__problem *p, const attree__segment *s)
     return last > first ? last - first : 1;
 }
 
+static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
+
+/* Bytes from token to token, for tensors whose heads lie beside each other for each token, as in [B, K, G, D]; 0 for
+ * others. */
+static int64_t token_bytes_of_heads(const attree_strides *s, int32_t type)
+{
+    return magnitude(s->head) < magnitude(s->token) ? magnitude(s->token) * attree__dtype_bytes(type) : 0;
+}
+
+/* Blocks of a chunk that heads read in turn, a power of 2; or 0: let each head read all it needs first. Where heads lie
+ * beside each other and few rows share what is read, reading is what takes time, and goes faster in turns: 0.6 to 0.9
+ * of it on Zen 3. */
+static int64_t together_blocks(const attree_plan *plan, const attree__segment *s)
+{
+    const attree__problem *p = &plan->problem;
+    const int64_t k = token_bytes_of_heads(&p->k, p->k_type), v = token_bytes_of_heads(&p->v, p->v_type);
+    if (p->kv_heads == 1 || s->group_rows > FEW_GROUPS * plan->kernels->group_rows || k == 0 || v == 0)
+        return 0;
+    const int64_t most = TOGETHER_BYTES / ATTREE__BLOCK / 2 / (k > v ? k : v);
+    int64_t blocks = 1;
+    while (2 * blocks <= most)
+        blocks *= 2;
+    return blocks;
+}
+
 /* Cuts a segment into about as many tasks as wanted, or more. Rows into tiles, as long as allowed while there are
  * enough of them; then, if rows alone do not give every worker enough to do, keys into chunks. */
 static void cut_segment(const attree_plan *plan, attree__segment *s, int64_t wanted)
@@ -126,8 +158,10 @@ static void cut_segment(const attree_plan *plan, attree__segment *s, int64_t wan
         const int64_t equal = round_up(ceil_div(s->group_rows, s->tiles), plan->kernels->group_rows);
         s->tile_rows = smaller(equal, s->group_rows);
     }
+    const int64_t together = together_blocks(plan, s);
+    s->heads_together = together > 0;
     s->chunk_blocks = 1;
-    while (s->chunk_blocks < s->blocks)
+    while (s->chunk_blocks < s->blocks && s->chunk_blocks != together)
         s->chunk_blocks *= 2;
     const int64_t tiles = s->tiles * groups, there = blocks_there(&plan->problem, s);
     while (s->chunk_blocks > 1 && tiles < wanted && tiles * ceil_div(there, s->chunk_blocks) < wanted)
@@ -414,8 +448,9 @@ attree__tile attree__plan_tile(const attree_plan *plan, int64_t n)
 attree__tile attree__plan_task(const attree_plan *plan, int64_t n, int64_t *chunk)
 {
     const attree__segment *s = segment_of(plan, n, true);
-    *chunk = (n - s->first_task) % s->chunks;
-    return tile_of(plan, s, (n - s->first_task) / s->chunks);
+    const int64_t task = n - s->first_task, tiles = s->batches * plan->problem.kv_heads * s->tiles;
+    *chunk = s->heads_together ? task / tiles : task % s->chunks;
+    return tile_of(plan, s, s->heads_together ? task % tiles : task / s->chunks);
 }
 
 const attree__segment *attree__plan_segment(const attree_plan *plan, int64_t batch)

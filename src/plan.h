@@ -21,6 +21,7 @@ typedef struct attree__segment {
     int64_t group_rows;        /* rows of a (batch, group): q_len * H / G */
     int64_t tile_rows, tiles;  /* rows of a tile; tiles of a (batch, group) */
     int64_t chunk_blocks, chunks;
+    bool heads_together;            /* tasks of one chunk follow each other, rather than those of one tile */
     int64_t first_tile, first_task; /* tiles and tasks of the segments before this one */
     int64_t first_state;            /* tasks of those that leave states, likewise */
     double work;                    /* multiply-adds, roughly */

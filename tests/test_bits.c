@@ -261,6 +261,41 @@ static void every_layout_gives_the_same_bits(void **state)
     }
 }
 
+/* K and V as [B, K, G, D], with rows so long that heads read them in turns. */
+static void heads_beside_each_other_give_the_same_bits(void **state)
+{
+    (void)state;
+    enum { BATCH = 2, GROUPS = 16, KEYS = 2500, WIDTH = 64, COUNT = BATCH * GROUPS * KEYS * WIDTH };
+    const int64_t size[4] = {BATCH, GROUPS, KEYS, WIDTH}, heads[] = {16, 64};
+    float *const k = malloc(COUNT * sizeof(float)), *const v = malloc(COUNT * sizeof(float));
+    assert_true(k && v);
+    for (int n = 0; n < 2; n++) {
+        attree_desc d = make_desc(BATCH, heads[n], GROUPS, 1, KEYS, WIDTH, WIDTH);
+        d.kv_lens = (int64_t[BATCH]){KEYS, 700 * n + 900};
+        tensors t = make_tensors(&d, 91);
+        run_tensors(&d, &t);
+        d.k = d.v = (attree_strides){KEYS * GROUPS * WIDTH, WIDTH, GROUPS * WIDTH, 1};
+        restride(k, d.k, t.k, size, true);
+        restride(v, d.v, t.v, size, true);
+        attree_plan *plan;
+        assert_int_equal(attree_plan_create(&plan, &d), ATTREE_OK);
+        assert_int_equal(attree_plan_phases(plan), 2); /* keys are split, though there is one thread */
+        attree_plan_destroy(plan);
+        for (d.threads = 1; d.threads <= 3; d.threads++) {
+            tensors same = t;
+            same.k = k;
+            same.v = v;
+            float *const got = result_of(&d, &same);
+            assert_same_bits(t.o, got, t.o_count);
+            assert_same_bits(t.lse, got + t.o_count, t.lse_count);
+            free(got);
+        }
+        free_tensors(&t);
+    }
+    free(k);
+    free(v);
+}
+
 /* Reversed tokens by negative strides; one key/value head shared by stride 0. */
 static void negative_and_zero_strides_work(void **state)
 {
@@ -337,6 +372,7 @@ int main(void)
         cmocka_unit_test(a_row_alone_has_the_bits_it_has_in_a_batch),
         cmocka_unit_test(prefill_has_the_bits_of_chunks_and_of_single_tokens),
         cmocka_unit_test(every_layout_gives_the_same_bits),
+        cmocka_unit_test(heads_beside_each_other_give_the_same_bits),
         cmocka_unit_test(negative_and_zero_strides_work),
         cmocka_unit_test(grouped_heads_have_the_bits_of_repeated_heads),
         cmocka_unit_test(leaving_out_lse_changes_nothing),

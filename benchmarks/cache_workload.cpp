@@ -14,7 +14,7 @@ namespace bench {
 
 namespace {
 
-constexpr std::int64_t panel = 16;
+constexpr std::int64_t panel = 16, block = 32;
 constexpr std::uint64_t table_seed = 4;
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
@@ -135,7 +135,9 @@ attree_status CacheTensors::fill_token(const Copy &copy, const Room &room) const
 {
     const attree_dtype type = shape_.kv_type;
     const std::int64_t bytes = row_bytes(type, shape_.width), element = bytes / shape_.width;
-    const std::int64_t row = room.place * container_tokens_ + room.token;
+    const std::int64_t heads = shape_.kv_heads, container = room.place / heads, head = room.place % heads;
+    const std::int64_t row = shape_.tokens ? (container * container_tokens_ + room.token) * heads + head
+                                           : room.place * container_tokens_ + room.token;
     std::vector<float> numbers(static_cast<std::size_t>(shape_.width));
     std::vector<float> encoded(static_cast<std::size_t>(bytes) / sizeof(float) + 1);
     float k_scale, v_scale;
@@ -175,6 +177,12 @@ attree_desc CacheTensors::describe(int threads) const
     desc.k_type = desc.v_type = shape_.kv_type;
     desc.flags = (shape_.causal ? ATTREE_CAUSAL : 0u) | (shape_.panels ? ATTREE_K_PANELS : 0u);
     desc.threads = threads;
+    if (shape_.tokens) {
+        const bool blocks = shape_.kv_type == ATTREE_Q8_0 || shape_.kv_type == ATTREE_Q4_0;
+        const std::int64_t heads = shape_.kv_heads, units = blocks ? shape_.width / block : shape_.width;
+        desc.k = desc.v = {container_tokens_ * heads * units, units, heads * units, 1};
+        desc.k_scales = desc.v_scales = {container_tokens_ * heads, 1, heads, 0};
+    }
     if (shape_.phase == Phase::ragged) {
         desc.q_starts = sequences_.q_starts.data();
         if (shape_.page == 0)

@@ -14,7 +14,7 @@ attree_bench [[--serving] [--short] | --shape NAME ... --case FILE ...] [--toler
 
   (none)         cases of real models on 1, 2, 4, ... threads, and the machine's limits
   --short        a few of them, in well under a minute
-  --serving      caches as servers keep them instead: in pages, in panels, quantised, ragged batches
+  --serving      caches as servers keep them instead: in pages, panels, tokens, quantised, ragged batches
   --shape NAME   just this case; may be repeated. NAME is
                  <decode|prefill>/<K,V type>/H<h>/G<g>/D<d>/Q<q>/K<k>/<full|causal>/T<threads>[layout]
                  ragged/<K,V type>/H<h>/G<g>/D<d>/<mix>/T<threads>[layout]
@@ -24,7 +24,8 @@ attree_bench [[--serving] [--short] | --shape NAME ... --case FILE ...] [--toler
                  Decode and ragged go through copies of K and V that exceed the caches.
                  mix: <count>x<keys> or <count>x<queries>q<keys>, joined by +; causal. For example
                  ragged/q8_0/H8/G8/D128/1x100000+30x100/T2/page16
-                 layout: [/page<tokens>][/panels][/hot]; hot stays on one copy
+                 layout: [/page<n>][/panels|/tokens][/hot]; pages of n tokens, K in panels of 16
+                 keys, or the heads of a token beside each other; hot stays on one copy
   --case FILE    the tensors of an .attncase file, on 1, 2, 4, ... threads; may be repeated
   --tolerance X  the largest absolute error that is in order. By default 2e-6, or 2e-3 for files in f16, times
                  the largest output if that is more than 1
@@ -36,8 +37,8 @@ Counters: GFLOPs of the pairs of query and key that are visible, GBs of K and V 
 max_error (absolute: against double precision on some rows, or against a file's expected output). Of shapes, when
 libopenblas.so.0 is found and scores fit 2 GiB: vs_unfused (the time that OpenBLAS takes over the time of attree, measured
 in turn on the same number of threads), memory_mb (attree's workspace) and unfused_mb (the scores), in 10^6 bytes.
-Of caches in pages or panels, quantised or ragged instead, all measured in turn: vs_dense and vs_f16 (the time of the
-same case in neither pages nor panels, or with f16, over its own: more than 1 is faster), of_pages (the fraction of what
+Of caches in pages, panels or tokens, quantised or ragged instead, all measured in turn: vs_dense and vs_f16 (the time
+of the same case dense and head by head, or with f16, over its own: more than 1 is faster), of_pages (the fraction of what
 merely reading pages of this size in random order gives), error_vs_f32 (absolute, against attention over the f32 numbers
 that the cache was made of). Of ragged ones on several threads: balance_raw (threads * time over the time on one thread; 1
 is perfect), balance (1 is as good as the machine's bandwidth or FMA peak, whichever is nearer, scales from one thread),

@@ -54,6 +54,12 @@ Shape panelled(Shape shape)
     return shape;
 }
 
+Shape by_tokens(Shape shape)
+{
+    shape.tokens = true;
+    return shape;
+}
+
 Shape hot(Shape shape)
 {
     shape.hot = true;
@@ -110,6 +116,7 @@ std::vector<Shape> serving_shapes()
         shapes.push_back(panelled(decode(type, llama_3_8b, 8192)));
         shapes.push_back(panelled(paged(decode(type, llama_3_8b, 8192), 16)));
         shapes.push_back(panelled(prefill(type, llama_3_8b, 512, true)));
+        shapes.push_back(by_tokens(decode(type, llama_3_8b, 8192)));
     }
     for (const attree_dtype type : quantised)
         shapes.push_back(decode(type, llama_2_quarter, 65536));
@@ -132,6 +139,8 @@ std::vector<Shape> short_serving_shapes()
         shapes.push_back(hot(paged(decode(ATTREE_F16, small, 2000), page)));
     shapes.push_back(hot(panelled(paged(decode(ATTREE_I8, small, 2000), 16))));
     shapes.push_back(panelled(prefill(ATTREE_BF16, small, 100, true)));
+    shapes.push_back(hot(by_tokens(decode(ATTREE_I8, small, 2000))));
+    shapes.push_back(hot(by_tokens(paged(decode(ATTREE_Q8_0, small, 2000), 16))));
     shapes.push_back(ragged(ATTREE_F32, small, uneven));
     shapes.push_back(hot(paged(ragged(ATTREE_Q8_0, small, continuous), 16)));
     return on_threads(shapes, {2});

@@ -15,7 +15,7 @@ namespace {
 Shape dense(Shape shape)
 {
     shape.page = 0;
-    shape.panels = false;
+    shape.panels = shape.tokens = false;
     return shape;
 }
 
@@ -36,7 +36,7 @@ void require_memory(double bytes)
 
 ServingCase::ServingCase(const Shape &shape)
 {
-    const bool has_dense = shape.page > 0 || shape.panels, has_f16 = is_quantised(shape.kv_type);
+    const bool has_dense = shape.page > 0 || shape.panels || shape.tokens, has_f16 = is_quantised(shape.kv_type);
     require_memory(cache_tensor_bytes(shape) + (has_dense ? cache_tensor_bytes(dense(shape)) : 0.0) +
                    (has_f16 ? cache_tensor_bytes(in_f16(shape)) : 0.0));
     const auto tensors = std::make_shared<const CacheTensors>(shape);

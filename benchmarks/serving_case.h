@@ -19,7 +19,7 @@ struct Rival {
 
 class ServingCase {
   public:
-    /* Rivals: vs_dense, the same in neither pages nor panels; vs_f16, the same with f16 for a quantised type. And for
+    /* Rivals: vs_dense, the same dense and head by head; vs_f16, the same with f16 for a quantised type. And for
      * ragged cases on several threads, the same on one. Throws std::runtime_error when attree refuses, or memory does
      * not suffice. */
     explicit ServingCase(const Shape &shape);

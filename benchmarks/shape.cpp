@@ -142,11 +142,14 @@ const char *find_word(Value value, const std::pair<const char *, Value> (&words)
 void parse_layout(Parts &parts, Shape &shape)
 {
     constexpr std::pair<const char *, bool> panels[] = {{"panels", true}};
+    constexpr std::pair<const char *, bool> tokens[] = {{"tokens", true}};
     constexpr std::pair<const char *, bool> hot[] = {{"hot", true}};
     if (parts.next_begins("page"))
         shape.page = parts.number("the page size", "page", dimension_most);
     if (parts.next_begins("panels"))
         shape.panels = parts.word("the layout", panels);
+    if (parts.next_begins("tokens"))
+        shape.tokens = parts.word("the layout", tokens);
     if (!parts.at_end())
         shape.hot = parts.word("the last part", hot);
 }
@@ -163,6 +166,8 @@ void check_shape(const std::string &name, const Shape &shape)
         fail(name, "types of blocks cannot be in panels");
     if (shape.panels && shape.page % panel != 0)
         fail(name, "the page size is " + std::to_string(shape.page) + "; panels need a multiple of 16");
+    if (shape.panels && shape.tokens)
+        fail(name, "a cache is in panels or in tokens, not both");
     if (shape.panels && shape.phase == Phase::ragged && shape.page == 0)
         fail(name, "panels of a ragged batch need pages");
 }
@@ -214,12 +219,13 @@ std::string shape_name(const Shape &shape)
     return std::string(find_word(shape.phase, phases)) + "/" + find_word(shape.kv_type, kv_types) +
            number("H", shape.q_heads) + number("G", shape.kv_heads) + number("D", shape.width) + lengths +
            number("T", shape.threads) + (shape.page > 0 ? number("page", shape.page) : "") +
-           (shape.panels ? "/panels" : "") + (shape.hot ? "/hot" : "");
+           (shape.panels ? "/panels" : "") + (shape.tokens ? "/tokens" : "") + (shape.hot ? "/hot" : "");
 }
 
 bool is_serving(const Shape &shape)
 {
-    return shape.phase == Phase::ragged || shape.page > 0 || shape.panels || is_quantised(shape.kv_type);
+    return shape.phase == Phase::ragged || shape.page > 0 || shape.panels || shape.tokens ||
+           is_quantised(shape.kv_type);
 }
 
 } // namespace bench

@@ -1,7 +1,7 @@
 /* The name of a case: how cases are asked for and how they are reported.
  *
- *     <decode|prefill>/<K,V type>/H<h>/G<g>/D<d>/Q<q>/K<k>/<full|causal>/T<threads>[/page<n>][/panels][/hot]
- *     ragged/<K,V type>/H<h>/G<g>/D<d>/<mix>/T<threads>[/page<n>][/panels][/hot]
+ *     <decode|prefill>/<K,V type>/H<h>/G<g>/D<d>/Q<q>/K<k>/<full|causal>/T<threads>[/page<n>][/panels|/tokens][/hot]
+ *     ragged/<K,V type>/H<h>/G<g>/D<d>/<mix>/T<threads>[/page<n>][/panels|/tokens][/hot]
  *
  * K and V are f32, f16, bf16, i8, q8_0, q4_0 or f8, Q and O f32. E = D. Causal: the last query sees the last key. A
  * decode or ragged case goes through copies of K and V that together exceed the caches, as the layers of a model do;
@@ -12,6 +12,7 @@
  * sees its last key. 1x100000+30x100 is a long sequence beside thirty short ones.
  *
  * page<n>: a paged cache with pages of n tokens, anywhere in it. panels: K in panels of 16 keys; ragged only in pages.
+ * tokens: K and V with the heads of a token beside each other, [K, G, D], instead of [G, K, D].
  */
 #ifndef ATTREE_BENCH_SHAPE_H
 #define ATTREE_BENCH_SHAPE_H
@@ -40,6 +41,7 @@ struct Shape {
     bool hot = false;
     std::int64_t page = 0; // 0: not paged
     bool panels = false;
+    bool tokens = false;
     std::vector<Alike> mix{}; // of ragged, where queries and keys are 1 and causal is true
 };
 

@@ -62,6 +62,8 @@ fault blocks_at_once_seen_to_the_end src/kernels/step.inc.c 's/f->end\[r\] < ATT
 fault blocks_at_once_without_hidden_keys src/kernels/step.inc.c 's/if (strips\[n\].groups\[0\].pierced)/if (false)/' kernels
 fault narrow_keys_scored_out_of_order src/kernels/scores.inc.c 's/part.q + n \* TILE_ROWS/part.q/' kernels
 fault narrow_keys_packed_out_of_order src/kernels/pack.inc.c 's/(c + i \* lanes + n) \* PANEL/(c + n * VF_LANES + i) * PANEL/' kernels
+fault keys_not_advanced src/kernels/pack.inc.c 's/^            fours->at\[i\] += .*/            (void)i;/' kernels
+fault heads_in_turns_with_tiles_in_a_row src/plan.c 's/s->heads_together ? task % tiles : task \/ s->chunks/task \/ s->chunks/' bits
 fault scales_of_a_page_too_many src/block.c 's/s.page_size - (s.first + j) % s.page_size : ATTREE__BLOCK/ATTREE__BLOCK : ATTREE__BLOCK/' paged
 fault blocks_at_once_in_a_row src/task.c 's/combine_levels(c, tile, level, level + (int32_t)split);/combine_levels(c, tile, level, level + 1);/' bits
 
@@ -136,17 +138,16 @@ fi
 # Less optimized: compiling is most of the time. The bits are the same.
 quietly cmake -S "$copy" -B "$copy/build" -DATTREE_BENCHMARKS=OFF -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 \
     "${generator[@]}"
-build_copy() {
-    cmake --build "$copy/build" --parallel "$(nproc)" \
-        --target test_features test_relations test_arguments >"$copy/log" 2>&1
-}
+all=$(printf '%s\n' "${tests[@]}" | tr '|' '\n' | sort -u | paste -s -d '|') # of the tests that should notice anything
+read -ra targets <<<"test_${all//|/ test_}"
+build_copy() { cmake --build "$copy/build" --parallel "$(nproc)" --target "${targets[@]}" >"$copy/log" 2>&1; }
 # run_tests REGULAR_EXPRESSION
 run_tests() {
     ctest --test-dir "$copy/build" -R "^test_($1)\$" --no-tests=error --stop-on-failure --timeout 60 >"$copy/log" 2>&1
 }
 
 say "Without a fault ..."
-if ! build_copy || ! run_tests 'features|relations|arguments'; then
+if ! build_copy || ! run_tests "$all"; then
     cat "$copy/log" >&2
     fail "the tests must pass before faults can show"
 fi

@@ -142,7 +142,8 @@ static int64_t together_blocks(const attree_plan *plan, const attree__segment *s
 }
 
 /* Cuts a segment into about as many tasks as wanted, or more. Rows into tiles, as long as allowed while there are
- * enough of them; then, if rows alone do not give every worker enough to do, keys into chunks. */
+ * enough of them; then keys into chunks, if rows alone do not give every worker enough to do, or if heads take turns.
+ */
 static void cut_segment(const attree_plan *plan, attree__segment *s, int64_t wanted)
 {
     const int64_t groups = s->batches * plan->problem.kv_heads;

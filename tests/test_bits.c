@@ -266,7 +266,7 @@ static void heads_beside_each_other_give_the_same_bits(void **state)
 {
     (void)state;
     enum { BATCH = 2, GROUPS = 16, KEYS = 2500, WIDTH = 64, COUNT = BATCH * GROUPS * KEYS * WIDTH };
-    const int64_t size[4] = {BATCH, GROUPS, KEYS, WIDTH}, heads[] = {16, 64};
+    const int64_t size[4] = {BATCH, GROUPS, KEYS, WIDTH}, heads[] = {16, 32};
     float *const k = malloc(COUNT * sizeof(float)), *const v = malloc(COUNT * sizeof(float));
     assert_true(k && v);
     for (int n = 0; n < 2; n++) {

@@ -97,7 +97,7 @@ fault weights_without_lse src/weights.c 's/scores\[j\] - lse/scores[j]/'
 fault kv_lens_beyond_room_accepted src/desc.c 's/desc->kv_lens\[b\] > room/desc->kv_lens[b] > room + 1/' arguments
 fault starts_may_decrease src/desc.c 's/if (starts\[b + 1\] < starts\[b\])/if (starts[b + 1] < 0)/' arguments
 fault starts_may_lose_tokens src/desc.c 's/if (starts\[batch\] != tokens)/if (starts[batch] > tokens)/' arguments
-fault sinks_may_be_infinite src/args.c 's/!(args->sinks\[h\] < INFINITY)/isnan(args->sinks[h])/' arguments
+fault sinks_may_be_infinite src/args.c 's/(isnan(args->sinks\[h\]) || args->sinks\[h\] == INFINITY)/isnan(args->sinks[h])/' arguments
 fault windows_may_be_negative src/desc.c 's/sides\[i\].given < -1/sides[i].given < -2/' arguments
 fault outputs_may_overlap_a_mask src/args.c 's/span_if(args->mask, p->mask.span)/(attree__span){0, 0}/' arguments
 fault block_needs_no_score src/args.c 's/ && args->block && !args->score/ \&\& false/' arguments

@@ -11,8 +11,6 @@ namespace bench {
 
 namespace {
 
-constexpr std::size_t block = 32;
-
 using Byte = unsigned char;
 
 float signed_byte(Byte byte) { return static_cast<float>(static_cast<int>(byte) - (byte >= 128 ? 256 : 0)); }
@@ -32,13 +30,13 @@ float widen_f8(Byte byte)
 
 void decode_q8_0(const Byte *bytes, float *numbers)
 {
-    for (std::size_t i = 0; i < block; i++)
+    for (std::int64_t i = 0; i < block; i++)
         numbers[i] = block_scale(bytes) * signed_byte(bytes[2 + i]);
 }
 
 void decode_q4_0(const Byte *bytes, float *numbers)
 {
-    for (std::size_t i = 0; i < block / 2; i++) {
+    for (std::int64_t i = 0; i < block / 2; i++) {
         numbers[i] = block_scale(bytes) * static_cast<float>((bytes[2 + i] & 15) - 8);
         numbers[i + block / 2] = block_scale(bytes) * static_cast<float>((bytes[2 + i] >> 4) - 8);
     }

@@ -14,7 +14,6 @@ namespace bench {
 
 namespace {
 
-constexpr std::int64_t panel = 16, block = 32;
 constexpr std::uint64_t table_seed = 4;
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
@@ -178,8 +177,7 @@ attree_desc CacheTensors::describe(int threads) const
     desc.flags = (shape_.causal ? ATTREE_CAUSAL : 0u) | (shape_.panels ? ATTREE_K_PANELS : 0u);
     desc.threads = threads;
     if (shape_.tokens) {
-        const bool blocks = shape_.kv_type == ATTREE_Q8_0 || shape_.kv_type == ATTREE_Q4_0;
-        const std::int64_t heads = shape_.kv_heads, units = blocks ? shape_.width / block : shape_.width;
+        const std::int64_t heads = shape_.kv_heads, units = shape_.width / (has_blocks(shape_.kv_type) ? block : 1);
         desc.k = desc.v = {container_tokens_ * heads * units, units, heads * units, 1};
         desc.k_scales = desc.v_scales = {container_tokens_ * heads, 1, heads, 0};
     }

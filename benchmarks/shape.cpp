@@ -14,7 +14,6 @@ constexpr std::int64_t dimension_most = (std::int64_t{1} << 31) - 1;
 constexpr std::int64_t threads_most = 65536; // attree_desc.threads
 
 constexpr std::int64_t sequences_most = 65536; // of a mix
-constexpr std::int64_t block = 32, panel = 16;
 
 constexpr std::pair<const char *, Phase> phases[] = {
     {"decode", Phase::decode}, {"prefill", Phase::prefill}, {"ragged", Phase::ragged}};
@@ -156,13 +155,12 @@ void parse_layout(Parts &parts, Shape &shape)
 
 void check_shape(const std::string &name, const Shape &shape)
 {
-    const bool has_blocks = shape.kv_type == ATTREE_Q8_0 || shape.kv_type == ATTREE_Q4_0;
     if (shape.q_heads % shape.kv_heads != 0)
         fail(name, "H is " + std::to_string(shape.q_heads) + "; it must be a multiple of G, " +
                        std::to_string(shape.kv_heads));
-    if (has_blocks && shape.width % block != 0)
+    if (has_blocks(shape.kv_type) && shape.width % block != 0)
         fail(name, "D is " + std::to_string(shape.width) + "; types of blocks need a multiple of 32");
-    if (has_blocks && shape.panels)
+    if (has_blocks(shape.kv_type) && shape.panels)
         fail(name, "types of blocks cannot be in panels");
     if (shape.panels && shape.page % panel != 0)
         fail(name, "the page size is " + std::to_string(shape.page) + "; panels need a multiple of 16");

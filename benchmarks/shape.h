@@ -27,6 +27,9 @@ namespace bench {
 
 enum class Phase { decode, prefill, ragged };
 
+/* Numbers of a block of the types that have blocks; keys of a panel. */
+constexpr std::int64_t block = 32, panel = 16;
+
 /* Sequences of a ragged batch that are alike. */
 struct Alike {
     std::int64_t count = 1, queries = 1, keys = 1;
@@ -53,6 +56,9 @@ std::string shape_name(const Shape &shape);
 
 /* Whether numbers of this type are rounded to a few bits, with scales or without. */
 inline bool is_quantised(attree_dtype type) { return type >= ATTREE_I8; }
+
+/* Whether a row is blocks of numbers, each with a scale. */
+inline bool has_blocks(attree_dtype type) { return type == ATTREE_Q8_0 || type == ATTREE_Q4_0; }
 
 /* Whether a shape is more than one dense cache of floats: ragged, paged, in panels or quantised. */
 bool is_serving(const Shape &shape);

@@ -116,13 +116,11 @@ static int64_t blocks_there(const attree__problem *p, const attree__segment *s)
     return last > first ? last - first : 1;
 }
 
-static int64_t stride_size(int64_t stride) { return stride < 0 ? -stride : stride; }
-
 /* Bytes from token to token, for tensors whose heads lie beside each other for each token, as in [B, K, G, D]; 0 for
  * others. */
 static int64_t token_bytes_of_heads(const attree_strides *s, int32_t type)
 {
-    return stride_size(s->head) < stride_size(s->token) ? stride_size(s->token) * attree__dtype_bytes(type) : 0;
+    return llabs(s->head) < llabs(s->token) ? llabs(s->token) * attree__dtype_bytes(type) : 0;
 }
 
 /* Blocks of a chunk that heads read in turn, a power of 2; or 0: let each head read all it needs first. Where heads lie

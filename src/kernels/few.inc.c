@@ -131,7 +131,7 @@ static void chunk_values(const strip *s, float *packed, key_range part)
                                .first = part.from,
                                .type = ATTREE_F32,
                                .row_bytes = row_bytes,
-                               .ahead = {(uintptr_t)packed, row_bytes}});
+                               .ahead = {(uintptr_t)packed, row_bytes}}); /* itself: it is in cache */
 }
 
 /* All values that the strip sees. room: VALUE_CHUNK rows. */

@@ -139,6 +139,17 @@ static int64_t together_blocks(const attree_plan *plan, const attree__segment *s
     return blocks;
 }
 
+/* Cuts rows into about as many tiles as asked for, of equal size but for the rounding to whole register tiles. The
+ * rounding may leave fewer tiles than asked for. */
+static void cut_rows(attree__segment *s, int64_t tiles, int64_t register_rows)
+{
+    s->tile_rows = s->tiles = 0;
+    if (tiles == 0)
+        return;
+    s->tile_rows = smaller(round_up(ceil_div(s->group_rows, tiles), register_rows), s->group_rows);
+    s->tiles = ceil_div(s->group_rows, s->tile_rows);
+}
+
 /* Cuts a segment into about as many tasks as wanted, or more. Rows into tiles, as long as allowed while there are
  * enough of them; then keys into chunks, if rows alone do not give every worker enough to do, or if heads take turns.
  */
@@ -152,11 +163,7 @@ static void cut_segment(const attree_plan *plan, attree__segment *s, int64_t wan
            (rows * row_bytes > LEVELS_BYTES_MOST || ceil_div(s->group_rows, rows) * groups < wanted))
         rows /= 2;
     rows = rows < TILE_ROWS_LEAST ? TILE_ROWS_LEAST : rows;
-    s->tiles = ceil_div(s->group_rows, rows);
-    if (s->tiles > 0) { /* of equal size, but for the rounding to whole register tiles */
-        const int64_t equal = round_up(ceil_div(s->group_rows, s->tiles), plan->kernels->group_rows);
-        s->tile_rows = smaller(equal, s->group_rows);
-    }
+    cut_rows(s, ceil_div(s->group_rows, rows), plan->kernels->group_rows);
     const int64_t together = together_blocks(plan, s);
     s->heads_together = together > 0;
     s->chunk_blocks = 1;
@@ -204,11 +211,9 @@ static void cut_segments(attree_plan *plan)
 static attree_status number_segments(attree_plan *plan)
 {
     plan->tiles = plan->tasks = plan->states = plan->tile_rows = 0;
-    plan->levels = 1;
     for (int64_t n = 0; n < plan->segment_count; n++) {
         attree__segment *const s = &plan->segments[n];
         const int64_t tiles = s->batches * plan->problem.kv_heads * s->tiles, tasks = tiles * s->chunks;
-        const int32_t levels = attree__tree_depth(s->blocks > 0 ? s->blocks : 1);
         s->first_tile = plan->tiles;
         s->first_task = plan->tasks;
         s->first_state = plan->states;
@@ -216,7 +221,6 @@ static attree_status number_segments(attree_plan *plan)
             return attree__fail(ATTREE_ERROR_OVERFLOW, "batch * q_heads * q_len * kv_len overflows 64 bits");
         plan->tiles += tiles;
         plan->states += s->chunks > 1 ? tasks : 0;
-        plan->levels = levels > plan->levels ? levels : plan->levels;
         plan->tile_rows = s->tile_rows > plan->tile_rows ? s->tile_rows : plan->tile_rows;
     }
     plan->phases = plan->states > 0 ? 2 : 1;
@@ -241,6 +245,19 @@ static size_t reserve(size_t *total, int64_t count, int64_t bytes_each, bool *ov
     return offset;
 }
 
+/* States of a tile that a worker keeps at once while it folds a chunk, so many blocks at a time. */
+static int32_t most_levels(const attree_plan *plan, int32_t folds)
+{
+    int32_t most = 1; /* attree_finish needs one without any blocks */
+    for (int64_t n = 0; n < plan->segment_count; n++) {
+        const attree__segment *s = &plan->segments[n];
+        const int64_t blocks = smaller(s->blocks, s->chunk_blocks);
+        const int32_t levels = blocks > 0 ? attree__tree_states(blocks, folds) : 1;
+        most = levels > most ? levels : most;
+    }
+    return most;
+}
+
 static attree_status lay_out_workspace(attree_plan *plan)
 {
     const attree__problem *p = &plan->problem;
@@ -254,7 +271,8 @@ static attree_status lay_out_workspace(attree_plan *plan)
     reserve(&state_bytes, state_floats, number, &overflow);
     plan->states_bytes = state_bytes;
     plan->packed_offset = reserve(&scratch, packed, number, &overflow);
-    const int64_t few = smaller(rows, plan->kernels->step_rows), folds = attree__plan_folds(plan, few);
+    const int64_t few = smaller(rows, plan->kernels->step_rows);
+    const int32_t folds = attree__plan_folds(plan, few);
     plan->ranges_offset =
         reserve(&scratch, rows > folds * few ? rows : folds * few, 2 * (int64_t)sizeof(int32_t), &overflow);
     const bool scaled = p->k_type == ATTREE_I8 || p->v_type == ATTREE_I8, gathers = attree__plan_gathers(plan);
@@ -264,8 +282,8 @@ static attree_status lay_out_workspace(attree_plan *plan)
     plan->gathered_v_offset =
         reserve(&scratch, gathers ? ATTREE__BLOCK : 0, attree__dtype_row_bytes(p->v_type, p->v_width), &overflow);
     plan->sinks_offset = reserve(&scratch, 2 * rows + plan->u_stride, number, &overflow);
-    const int64_t levels = plan->levels + (folds > 1); /* four blocks at once need one more than two and two */
-    plan->levels_offset = reserve(&scratch, levels, (int64_t)state_bytes, &overflow);
+    plan->levels = most_levels(plan, folds);
+    plan->levels_offset = reserve(&scratch, plan->levels, (int64_t)state_bytes, &overflow);
     plan->kernel_offset = reserve(&scratch, kernel, number, &overflow);
     plan->scratch_bytes = scratch;
 

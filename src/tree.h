@@ -26,4 +26,11 @@ static inline int32_t attree__tree_depth(int64_t n)
     return depth;
 }
 
+/* The same where nodes of at most `at_once` leaves, a power of two, are folded into as many states at once: then these,
+ * and one for each level above them. */
+static inline int32_t attree__tree_states(int64_t n, int32_t at_once)
+{
+    return n <= at_once ? (int32_t)n : at_once + attree__tree_depth(n / at_once + (n % at_once != 0)) - 1;
+}
+
 #endif /* ATTREE_TREE_H */

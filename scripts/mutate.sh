@@ -93,6 +93,18 @@ fault block_partial_ignored src/block.c 's/partial = partial || kind == ATTREE_B
 fault block_full_ignored src/block.c 's/if (!partial)$/if (false)/'
 fault weights_without_lse src/weights.c 's/scores\[j\] - lse/scores[j]/'
 
+# Results beside o: weights, states, caches; whether a run is done.
+fault weights_of_padding_not_written src/weights.c 's/p->ragged_kv ? s->kv_len : p->kv_len/s->kv_len/' weights
+fault weights_beyond_a_ragged_entry src/weights.c 's/p->ragged_kv ? s->kv_len : p->kv_len/p->kv_len/' weights
+fault zero_maximum_exported_with_its_sign src/task.c 's/states->m\[r\] + 0.0f;/states->m[r];/' edges
+fault zero_maximum_merged_with_its_sign src/partial.c 's/= m + 0.0f;/= m;/' edges
+fault unfinished_phases_pass src/task.c 's/if (left > 0)/if (false)/' host_threads
+fault runs_need_no_begin src/task.c 's/ != run_mark(plan, args))/ == 1)/' host_threads
+fault ended_runs_stay_open src/task.c 's/atomic_store_explicit(&shared_of(args)->begun, 0, memory_order_relaxed);//' host_threads
+fault finite_numbers_become_infinite src/quant.c 's/ATTREE_OK : check_range(type, from)/ATTREE_OK : ATTREE_OK/' append
+fault values_are_checked_after_keys_are_written src/cache.c \
+    's/for_all_rows(plan, &transfers\[i\], check_rows)/for_all_rows(plan, \&transfers[0], check_rows)/' append
+
 # Refusals.
 fault kv_lens_beyond_room_accepted src/desc.c 's/desc->kv_lens\[b\] > room/desc->kv_lens[b] > room + 1/' arguments
 fault starts_may_decrease src/desc.c 's/if (starts\[b + 1\] < starts\[b\])/if (starts[b + 1] < 0)/' arguments

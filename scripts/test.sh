@@ -3,8 +3,8 @@
 #
 # Installs what is missing, builds a preset and runs its tests.
 #
-#   --preset NAME   release (default), debug, asan, tsan, or aarch64 (cross-compiled, run by qemu-user, with fewer cases);
-#                   built in build/NAME
+#   --preset NAME   release (default), debug, o1 (less optimised), asan, tsan, or aarch64 (cross-compiled, run by
+#                   qemu-user, with fewer cases); built in build/NAME
 #   --isa NAME      the kernels that the library chooses: scalar, avx2, avx512 or neon; default: the widest there is
 #   --long          also the tests labelled long, of a minute or so
 #   ARGUMENT...     given to ctest, for example -R state or --verbose; after -- anything is

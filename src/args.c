@@ -1,6 +1,5 @@
 /* The arguments of a run, of attree_finish and of attree_append against a problem. See desc.h. */
 #include <inttypes.h>
-#include <math.h>
 
 #include "desc.h"
 #include "dtype.h"
@@ -43,10 +42,10 @@ static attree_status check_slopes_and_sinks(const attree__problem *p, const attr
     if (status == ATTREE_OK)
         status = check_heads(p, "sinks", args->sinks, args->sink_heads);
     for (int64_t h = 0; h < p->q_heads && status == ATTREE_OK && (args->alibi_slopes || args->sinks); h++) {
-        if (args->alibi_slopes && !isfinite(args->alibi_slopes[h]))
+        if (args->alibi_slopes && !attree__is_finite(args->alibi_slopes[h]))
             status = attree__fail(ATTREE_ERROR_NONFINITE, "alibi_slopes[%" PRId64 "] is %g; it must be finite", h,
                                   (double)args->alibi_slopes[h]);
-        else if (args->sinks && (isnan(args->sinks[h]) || args->sinks[h] == INFINITY)) /* quiet comparisons */
+        else if (args->sinks && attree__is_nan_or_plus_inf(args->sinks[h]))
             status =
                 attree__fail(ATTREE_ERROR_NONFINITE, "sinks[%" PRId64 "] is %g; it must be finite, or -inf for none", h,
                              (double)args->sinks[h]);

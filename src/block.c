@@ -71,8 +71,6 @@ static attree_status check_segment_pages(const attree__problem *p, const attree_
                             p->table_width, keys->end - p->shard.first, p->page_size);
     if (!table)
         return attree__fail(ATTREE_ERROR_NULL, "page_table is NULL; it must point to batch * table_width entries");
-    if ((uintptr_t)table % sizeof *table != 0)
-        return attree__fail(ATTREE_ERROR_ALIGN, "page_table is %p; it must be aligned to 4 bytes", (const void *)table);
     attree_status status = ATTREE_OK;
     for (int64_t b = s->batch; b < s->batch + s->batches && status == ATTREE_OK; b++)
         status = check_entries(p, table, b, from, to);
@@ -107,6 +105,8 @@ static void place_pieces(attree__rows *rows, const attree__place *s, const attre
 /* Units of `unit` bytes each, width units apart, to adjacent ones. */
 static void copy_row(char *to, const char *from, int64_t units, int64_t unit, int64_t width)
 {
+    if (units == 0) /* D = 0: there may be no memory at all */
+        return;
     if (width == 1 || units == 1) {
         memcpy(to, from, (size_t)(units * unit));
         return;

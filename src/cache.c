@@ -1,4 +1,4 @@
-/* Writing new keys and values into a cache. */
+/* Writing new keys and values into a cache: all of them are checked before the first is written. */
 #include <inttypes.h>
 
 #include "block.h"
@@ -17,23 +17,44 @@ typedef struct transfer {
     int64_t to_width, count; /* elements from number to number of a row; numbers */
 } transfer;
 
-/* All new tokens of one sequence and head. */
-static attree_status append_head(const attree__problem *p, const transfer *t, const attree__sequence *s, int64_t batch,
-                                 int64_t head)
+/* The new tokens of one sequence and head. */
+typedef struct new_rows {
+    const attree__sequence *sequence;
+    int64_t batch, head;
+} new_rows;
+
+/* The numbers of token i. */
+static attree__numbers new_row(const attree__problem *p, const transfer *t, const new_rows *n, int64_t i)
 {
-    const attree__place rows = attree__place_make(p, &t->to, s, batch, head);
-    const attree__place scales = attree__place_make(p, &t->scales, s, batch, head);
-    const int64_t bytes = attree__dtype_bytes(t->from_type);
     const attree_strides *f = &t->from_strides;
+    const int64_t batch = p->ragged_q ? 0 : n->batch;
+    const int64_t at = batch * f->batch + n->head * f->head + (n->sequence->q_start + i) * f->token;
+    const char *const data = (const char *)t->from + at * attree__dtype_bytes(t->from_type);
+    return (attree__numbers){data, t->from_type, f->width, t->count};
+}
+
+static attree_status check_rows(const attree__problem *p, const transfer *t, const new_rows *n)
+{
     attree_status status = ATTREE_OK;
-    for (int64_t i = 0; i < s->q_len && status == ATTREE_OK; i++) {
-        const int64_t at = (p->ragged_q ? 0 : batch * f->batch) + head * f->head + (s->q_start + i) * f->token;
-        const attree__numbers numbers = {(const char *)t->from + at * bytes, t->from_type, f->width, t->count};
-        const int64_t j = s->q_offset + i;
-        float *const scale = t->to_type == ATTREE_I8 ? (float *)(void *)attree__place_at(&scales, j) : NULL;
-        status = attree__quant_row(attree__place_at(&rows, j), t->to_type, t->to_width, &numbers, scale);
+    for (int64_t i = 0; i < n->sequence->q_len && status == ATTREE_OK; i++) {
+        const attree__numbers numbers = new_row(p, t, n, i);
+        status = attree__quant_check(t->to_type, &numbers);
     }
     return status;
+}
+
+static attree_status write_rows(const attree__problem *p, const transfer *t, const new_rows *n)
+{
+    const attree__sequence *s = n->sequence;
+    const attree__place rows = attree__place_make(p, &t->to, s, n->batch, n->head);
+    const attree__place scales = attree__place_make(p, &t->scales, s, n->batch, n->head);
+    for (int64_t i = 0; i < s->q_len; i++) {
+        const attree__numbers numbers = new_row(p, t, n, i);
+        const int64_t j = s->q_offset + i;
+        float *const scale = t->to_type == ATTREE_I8 ? (float *)(void *)attree__place_at(&scales, j) : NULL;
+        attree__quant_row(attree__place_at(&rows, j), t->to_type, t->to_width, &numbers, scale);
+    }
+    return ATTREE_OK;
 }
 
 /* The new tokens of every sequence must be keys that it has. */
@@ -54,7 +75,9 @@ static attree_status check_positions(const attree_plan *plan)
     return ATTREE_OK;
 }
 
-static attree_status append(const attree_plan *plan, const transfer *t)
+/* Calls a function for each sequence and head until one fails. */
+static attree_status for_all_rows(const attree_plan *plan, const transfer *t,
+                                  attree_status (*call)(const attree__problem *, const transfer *, const new_rows *))
 {
     const attree__problem *p = &plan->problem;
     attree_status status = ATTREE_OK;
@@ -62,7 +85,7 @@ static attree_status append(const attree_plan *plan, const transfer *t)
         const attree__segment *s = &plan->segments[n];
         for (int64_t b = s->batch; b < s->batch + s->batches; b++)
             for (int64_t g = 0; g < p->kv_heads && status == ATTREE_OK; g++)
-                status = append_head(p, t, &s->sequence, b, g);
+                status = call(p, t, &(new_rows){&s->sequence, b, g});
     }
     return status;
 }
@@ -108,7 +131,9 @@ attree_status attree_append(const attree_plan *plan, const attree_new_tokens *to
     };
     const attree__fpenv caller = attree__fpenv_enter();
     for (int i = 0; i < 2 && status == ATTREE_OK; i++)
-        status = append(plan, &transfers[i]);
+        status = for_all_rows(plan, &transfers[i], check_rows);
+    for (int i = 0; i < 2 && status == ATTREE_OK; i++)
+        status = for_all_rows(plan, &transfers[i], write_rows);
     attree__fpenv_leave(caller);
     return status;
 }

@@ -310,11 +310,11 @@ static attree_status resolve_scores(attree__problem *p, const attree_desc *desc)
     }
     p->scale = default_scale(p->qk_width);
     if (desc->flags & ATTREE_USE_SCALE) {
-        if (!isfinite(desc->scale))
+        if (!attree__is_finite(desc->scale))
             return attree__fail(ATTREE_ERROR_VALUE, "scale is %g; it must be finite", (double)desc->scale);
         p->scale = desc->scale;
     }
-    if (!isfinite(desc->softcap) || desc->softcap < 0.0f)
+    if (!attree__is_finite(desc->softcap) || desc->softcap < 0.0f)
         return attree__fail(ATTREE_ERROR_VALUE, "softcap is %g; it must be positive, or 0 for none",
                             (double)desc->softcap);
     p->softcap = desc->softcap;
@@ -335,6 +335,7 @@ static attree_status resolve_options(attree__problem *p, const attree_desc *desc
     p->panels = (desc->flags & ATTREE_K_PANELS) != 0;
     p->states = (desc->flags & ATTREE_STATES) != 0;
     p->ragged_q = desc->q_starts != NULL;
+    p->ragged_kv = desc->kv_starts != NULL;
     if (p->panels && attree__dtype_has_blocks(p->k_type))
         return attree__fail(ATTREE_ERROR_TYPE, "k_type has blocks; it must not have them in panels");
     if (p->panels && desc->kv_starts)

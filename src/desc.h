@@ -40,6 +40,7 @@ typedef struct attree__problem {
     int64_t q_offset;                  /* when no entry has its own */
     bool default_q_offset;             /* the last query sees the last key */
     bool ragged_q;                     /* q, o, lse and states have no batch dimension */
+    bool ragged_kv;                    /* k and v have none */
     bool panels, states;
     int64_t page_size, page_count, table_width; /* page_size 0: not paged */
     attree__keys shard;                         /* the keys that are there: 0 ... kv_len - 1, if all are */

@@ -60,6 +60,17 @@ static inline float attree__float_of(uint32_t bits)
     return x;
 }
 
+/* Classes by bits: a comparison would raise the invalid flag for a NaN, whatever a compiler makes of isnan and
+ * isfinite.
+ */
+static inline bool attree__is_finite(float x) { return (attree__bits_of(x) & 0x7fffffffu) < 0x7f800000u; }
+
+static inline bool attree__is_nan_or_plus_inf(float x)
+{
+    const uint32_t bits = attree__bits_of(x);
+    return bits == 0x7f800000u || (bits & 0x7fffffffu) > 0x7f800000u;
+}
+
 static inline float attree__from_bf16(uint16_t x) { return attree__float_of((uint32_t)x << 16); }
 
 /* Adding half a unit less the lowest kept bit rounds to nearest even; an overflow runs into infinity as it should. */

@@ -79,10 +79,6 @@ attree_status attree__layout_resolve(const attree__tensor *t)
         if (t->size[d] == 1)
             stride[d] = 0;
     *t->strides = (attree_strides){stride[0], stride[1], stride[2], stride[3]};
-    for (int d = 0; d < 4; d++)
-        if (stride[d] == INT64_MIN)
-            return attree__fail(ATTREE_ERROR_OVERFLOW, "a stride of %s is INT64_MIN; offsets would overflow 64 bits",
-                                t->name);
     if (!measure_span(t->span, stride, t->size, t->type))
         return attree__fail(ATTREE_ERROR_OVERFLOW,
                             "an offset in %s overflows 64 bits; strides are %" PRId64 ", %" PRId64 ", %" PRId64

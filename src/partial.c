@@ -43,7 +43,7 @@ static ATTREE_WITH_FMA void merge_state(float *result, const float *left, const 
     }
     const float m = left[0] > right[0] ? left[0] : right[0];
     const float a = attree__contract_weight(left[0] - m), b = attree__contract_weight(right[0] - m);
-    result[0] = m;
+    result[0] = m + 0.0f; /* no -0, as in what a run exports */
     for (int64_t i = 1; i < count; i++)
         result[i] = attree__canonical(fmaf(right[i], b, left[i] * a));
 }
@@ -111,7 +111,7 @@ static ATTREE_WITH_FMA float merge_row(const result_row *r, float lse, float oth
 static attree_status check_lse(const char *name, const float *lse, int64_t rows)
 {
     for (int64_t r = 0; r < rows; r++)
-        if (lse[r] == INFINITY)
+        if (attree__bits_of(lse[r]) == 0x7f800000u)
             return attree__fail(ATTREE_ERROR_NONFINITE, "%s[%" PRId64 "] is inf; a row without keys has -inf", name, r);
     return ATTREE_OK;
 }

@@ -230,13 +230,13 @@ static attree_status number_segments(attree_plan *plan)
 
 /* ---- Workspace ---- */
 
-/* Appends count * bytes_each to *total, aligned; returns the offset, or 0 with *overflow set. */
+/* Appends count * bytes_each and a canary to *total, aligned; returns the offset, or 0 with *overflow set. */
 static size_t reserve(size_t *total, int64_t count, int64_t bytes_each, bool *overflow)
 {
     const size_t offset = *total;
     int64_t bytes, end;
     if (attree__mul_overflows(count, bytes_each, &bytes) ||
-        attree__add_overflows(bytes, (int64_t)ALIGNMENT - 1, &bytes) ||
+        attree__add_overflows(bytes, (int64_t)ALIGNMENT - 1 + ATTREE__CANARY_BYTES, &bytes) ||
         attree__add_overflows((int64_t)offset, bytes / ALIGNMENT * ALIGNMENT, &end) || (uint64_t)end > SIZE_MAX / 2) {
         *overflow = true;
         return 0;

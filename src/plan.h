@@ -14,6 +14,13 @@
 #include "desc.h"
 #include "kernel.h"
 
+/* Bytes after each region of the workspace that nobody may write: see canary.h. */
+#if defined(ATTREE_CANARIES)
+#define ATTREE__CANARY_BYTES 64
+#else
+#define ATTREE__CANARY_BYTES 0
+#endif
+
 typedef struct attree__segment {
     int64_t batch, batches;    /* its entries: batch ... batch + batches - 1 */
     attree__sequence sequence; /* of each of them */
@@ -51,7 +58,9 @@ struct attree_plan {
 
 /* What the workers of one run share, at the start of the workspace. */
 typedef struct attree__shared {
+    _Atomic uint64_t begun;      /* run_mark() between the begin and the end of a run */
     _Atomic int64_t next[2];     /* the next task, or tile, that nobody has taken, of each phase */
+    _Atomic int64_t done[2];     /* tasks, or tiles, that are finished, of each phase */
     _Atomic int64_t joined[2];   /* workers that have come, of each phase: each takes the next scratch */
     _Atomic int64_t first_empty; /* smallest row id with nothing to attend to; INT64_MAX: none */
 } attree__shared;

@@ -35,20 +35,22 @@ static int code(float x, float scale, int low, int high)
     return nearest < (float)low ? low : nearest > (float)high ? high : (int)nearest;
 }
 
-static attree_status write_i8(uint8_t *row, int64_t width, const attree__numbers *from, float *scale)
+static attree_status row_scale(const attree__numbers *from, float *scale)
 {
     float largest;
     const attree_status status = find_largest(from, 0, from->count, &largest);
-    if (status != ATTREE_OK)
-        return status;
-    const float step = fabsf(largest) / 127.0f;
-    if (!isfinite(127.0f * step))
+    *scale = fabsf(largest) / 127.0f;
+    if (status == ATTREE_OK && !isfinite(127.0f * *scale))
         return attree__fail(ATTREE_ERROR_NONFINITE, "a number is %g; 127 times its scale must be finite",
                             (double)largest);
-    *scale = step;
+    return status;
+}
+
+static void write_i8(uint8_t *row, int64_t width, const attree__numbers *from, float *scale)
+{
+    (void)row_scale(from, scale);
     for (int64_t c = 0; c < from->count; c++)
         row[c * width] = (uint8_t)(int8_t)code(number(from, c), *scale, -127, 127);
-    return ATTREE_OK;
 }
 
 /* The scale of the block of numbers from c on, as f16: of ATTREE_Q4_0 such that the largest magnitude gets the code -8,
@@ -83,14 +85,19 @@ static void write_q4_0(uint8_t *codes, const attree__numbers *from, int64_t c, f
     }
 }
 
-/* All scales are found before anything is written. */
-static attree_status write_blocks(uint8_t *row, int32_t type, const attree__numbers *from)
+static attree_status check_blocks(int32_t type, const attree__numbers *from)
 {
-    uint16_t scale = 0;
+    uint16_t scale;
     attree_status status = ATTREE_OK;
     for (int64_t c = 0; c < from->count && status == ATTREE_OK; c += ATTREE__QUANT_BLOCK)
         status = block_scale(type, from, c, &scale);
-    for (int64_t c = 0; c < from->count && status == ATTREE_OK; c += ATTREE__QUANT_BLOCK) {
+    return status;
+}
+
+static void write_blocks(uint8_t *row, int32_t type, const attree__numbers *from)
+{
+    uint16_t scale = 0;
+    for (int64_t c = 0; c < from->count; c += ATTREE__QUANT_BLOCK) {
         uint8_t *const block = row + c / ATTREE__QUANT_BLOCK * attree__dtype_bytes(type);
         (void)block_scale(type, from, c, &scale);
         block[0] = (uint8_t)(scale & 255u);
@@ -100,24 +107,49 @@ static attree_status write_blocks(uint8_t *row, int32_t type, const attree__numb
         else
             write_q4_0(block + 2, from, c, attree__from_f16(scale));
     }
-    return status;
 }
 
-attree_status attree__quant_row(void *row, int32_t type, int64_t width, const attree__numbers *from, float *scale)
+/* Finite numbers stay finite. */
+static attree_status check_range(int32_t type, const attree__numbers *from)
+{
+    for (int64_t c = 0; c < from->count; c++) {
+        const float x = number(from, c);
+        float stored;
+        attree__store(&stored, type, 0, x);
+        if (attree__is_finite(x) && !attree__is_finite(attree__load(&stored, type, 0)))
+            return attree__fail(ATTREE_ERROR_NONFINITE, "number %" PRId64 " is %g; it becomes infinite in %s", c,
+                                (double)x, type == ATTREE_F16 ? "f16" : "bf16");
+    }
+    return ATTREE_OK;
+}
+
+attree_status attree__quant_check(int32_t type, const attree__numbers *from)
+{
+    float scale;
+    switch (type) {
+    case ATTREE_F16:
+    case ATTREE_BF16: return type == from->type ? ATTREE_OK : check_range(type, from);
+    case ATTREE_I8: return row_scale(from, &scale);
+    case ATTREE_Q8_0:
+    case ATTREE_Q4_0: return check_blocks(type, from);
+    default: return ATTREE_OK;
+    }
+}
+
+void attree__quant_row(void *row, int32_t type, int64_t width, const attree__numbers *from, float *scale)
 {
     uint8_t *const bytes = row;
     switch (type) {
-    case ATTREE_I8: return write_i8(bytes, width, from, scale);
+    case ATTREE_I8: write_i8(bytes, width, from, scale); break;
     case ATTREE_Q8_0:
-    case ATTREE_Q4_0: return write_blocks(bytes, type, from);
+    case ATTREE_Q4_0: write_blocks(bytes, type, from); break;
     case ATTREE_F8_E4M3:
         for (int64_t c = 0; c < from->count; c++)
             bytes[c * width] = attree__to_f8(number(from, c));
-        return ATTREE_OK;
+        break;
     default:
         for (int64_t c = 0; c < from->count; c++)
             attree__store(row, type, c * width, number(from, c));
-        return ATTREE_OK;
     }
 }
 
@@ -153,8 +185,10 @@ attree_status attree_quantize(int32_t type, int64_t width, const float *numbers,
     if (type == ATTREE_I8 && !scale)
         return attree__fail(ATTREE_ERROR_NULL, "scale is NULL; ATTREE_I8 needs one");
     const attree__fpenv caller = attree__fpenv_enter();
-    const attree_status result =
-        attree__quant_row(row, type, 1, &(attree__numbers){numbers, ATTREE_F32, 1, width}, scale);
+    const attree__numbers from = {numbers, ATTREE_F32, 1, width};
+    const attree_status result = attree__quant_check(type, &from);
+    if (result == ATTREE_OK)
+        attree__quant_row(row, type, 1, &from, scale);
     attree__fpenv_leave(caller);
     return result;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "block.h"
+#include "canary.h"
 #include "contract.h"
 #include "dtype.h"
 #include "error.h"
@@ -214,7 +215,7 @@ static void export_states(const context *c, const attree__tile *tile, const attr
 {
     for (int64_t r = 0; r < tile->rows; r++) {
         float *const to = callers_state(c, tile, r);
-        to[0] = states->m[r];
+        to[0] = states->m[r] + 0.0f; /* a zero is +0: which of equal scores was taken must not show */
         to[1] = attree__canonical(states->l[r]);
         for (int64_t e = 0; e < c->problem->v_width; e++)
             to[2 + e] = attree__canonical(states->u[r * states->u_stride + e]);
@@ -294,14 +295,44 @@ static void run_tile(const context *c, int64_t n)
     write_tile(c, &tile, &states);
 }
 
-static void init_shared(const attree_args *args)
+/* What a workspace starts with while a run of this plan is under way in it: nothing that is there by chance. */
+static uint64_t run_mark(const attree_plan *plan, const attree_args *args)
+{
+    const uint64_t golden_ratio = 0x9e3779b97f4a7c15u; /* spreads the bits of the addresses */
+    return ((uint64_t)(uintptr_t)plan * golden_ratio ^ (uint64_t)(uintptr_t)args->workspace) * golden_ratio | 1u;
+}
+
+static void init_shared(const attree_plan *plan, const attree_args *args)
 {
     attree__shared *const shared = shared_of(args);
-    atomic_init(&shared->next[0], 0);
-    atomic_init(&shared->next[1], 0);
-    atomic_init(&shared->joined[0], 0);
-    atomic_init(&shared->joined[1], 0);
+    for (int phase = 0; phase < 2; phase++) {
+        atomic_init(&shared->next[phase], 0);
+        atomic_init(&shared->done[phase], 0);
+        atomic_init(&shared->joined[phase], 0);
+    }
     atomic_init(&shared->first_empty, INT64_MAX);
+    atomic_init(&shared->begun, run_mark(plan, args));
+    attree__canaries_set(plan, args->workspace);
+}
+
+static int64_t phase_count(const attree_plan *plan, int32_t phase) { return phase == 0 ? plan->tasks : plan->tiles; }
+
+/* A run of this plan is under way in the workspace, and all work of the phases before `phase` is done. */
+static attree_status check_progress(const attree_plan *plan, const attree_args *args, int32_t phase)
+{
+    attree__shared *const shared = shared_of(args);
+    if (atomic_load_explicit(&shared->begun, memory_order_relaxed) != run_mark(plan, args))
+        return attree__fail(ATTREE_ERROR_UNFINISHED,
+                            "no run of this plan is under way in the workspace; attree_run_begin must come first");
+    for (int32_t n = 0; n < phase; n++) {
+        const int64_t left = phase_count(plan, n) - atomic_load_explicit(&shared->done[n], memory_order_acquire);
+        if (left > 0)
+            return attree__fail(ATTREE_ERROR_UNFINISHED,
+                                "phase %" PRId32 " has %" PRId64 " of %" PRId64
+                                " tasks left; workers must finish it, and wait for each other, first",
+                                n, left, phase_count(plan, n));
+    }
+    return ATTREE_OK;
 }
 
 static attree_status check_workspace(const attree_plan *plan, const attree_args *args)
@@ -325,10 +356,26 @@ static attree_status check_run(const attree_plan *plan, const attree_args *args)
     return ATTREE_OK;
 }
 
+/* Takes tasks until none is left. */
+static void work(const context *c, int32_t phase)
+{
+    attree__shared *const shared = shared_of(c->args);
+    const int64_t count = phase_count(c->plan, phase);
+    int64_t done = 0, n;
+    while ((n = atomic_fetch_add_explicit(&shared->next[phase], 1, memory_order_relaxed)) < count) {
+        if (phase == 0)
+            run_task(c, n);
+        else
+            run_tile(c, n);
+        done++;
+    }
+    atomic_fetch_add_explicit(&shared->done[phase], done, memory_order_release);
+}
+
 attree_status attree_run_worker(const attree_plan *plan, const attree_args *args, int32_t phase, int32_t worker,
                                 int32_t workers)
 {
-    const attree_status status = check_run(plan, args);
+    attree_status status = check_run(plan, args);
     if (status != ATTREE_OK)
         return status;
     if (phase < 0 || phase >= attree_plan_phases(plan))
@@ -338,23 +385,16 @@ attree_status attree_run_worker(const attree_plan *plan, const attree_args *args
         return attree__fail(ATTREE_ERROR_VALUE, "workers is %" PRId32 "; it must be at least 1", workers);
     if (worker < 0 || worker >= workers)
         return attree__fail(ATTREE_ERROR_VALUE, "worker is %" PRId32 "; it must be 0 to %" PRId32, worker, workers - 1);
+    status = check_progress(plan, args, phase);
+    if (status != ATTREE_OK)
+        return status;
     const int64_t slot = atomic_fetch_add_explicit(&shared_of(args)->joined[phase], 1, memory_order_relaxed);
     if (slot >= plan->workers) /* more workers than the plan has room for: the others do its share */
         return ATTREE_OK;
     const context c = {plan, &plan->problem, args, args->workspace,
                        (char *)args->workspace + plan->scratch_offset + (size_t)slot * plan->scratch_bytes};
-    _Atomic int64_t *const next = &shared_of(args)->next[phase];
-    const int64_t count = phase == 0 ? plan->tasks : plan->tiles;
     const attree__fpenv caller = attree__fpenv_enter();
-    for (;;) {
-        const int64_t n = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
-        if (n >= count)
-            break;
-        if (phase == 0)
-            run_task(&c, n);
-        else
-            run_tile(&c, n);
-    }
+    work(&c, phase);
     attree__fpenv_leave(caller);
     return ATTREE_OK;
 }
@@ -374,13 +414,15 @@ attree_status attree_run_begin(const attree_plan *plan, const attree_args *args)
     const attree_status status = attree__task_check(plan, args);
     if (status != ATTREE_OK)
         return status;
-    init_shared(args);
+    init_shared(plan, args);
     return ATTREE_OK;
 }
 
-attree_status attree_run_end(const attree_plan *plan, const attree_args *args)
+/* The status of a run whose work is done. */
+static attree_status close_run(const attree_plan *plan, const attree_args *args)
 {
-    const attree_status status = check_run(plan, args);
+    atomic_store_explicit(&shared_of(args)->begun, 0, memory_order_relaxed);
+    const attree_status status = attree__canaries_check(plan, args->workspace);
     if (status != ATTREE_OK)
         return status;
     const int64_t row = atomic_load_explicit(&shared_of(args)->first_empty, memory_order_relaxed);
@@ -389,6 +431,14 @@ attree_status attree_run_end(const attree_plan *plan, const attree_args *args)
     const attree__problem *p = &plan->problem;
     return attree__fail(ATTREE_ERROR_EMPTY, "query %" PRId64 " of head %" PRId64 ", batch %" PRId64 " sees no key",
                         row % p->q_len, row / p->q_len % p->q_heads, row / p->q_len / p->q_heads);
+}
+
+attree_status attree_run_end(const attree_plan *plan, const attree_args *args)
+{
+    attree_status status = check_run(plan, args);
+    if (status == ATTREE_OK)
+        status = check_progress(plan, args, plan->phases);
+    return status == ATTREE_OK ? close_run(plan, args) : status;
 }
 
 attree_status attree_finish(const attree_plan *plan, const attree_args *args)
@@ -400,7 +450,7 @@ attree_status attree_finish(const attree_plan *plan, const attree_args *args)
         status = attree__problem_check_finish(&plan->problem, args);
     if (status != ATTREE_OK)
         return status;
-    init_shared(args);
+    init_shared(plan, args);
     const context c = {plan, &plan->problem, args, args->workspace, (char *)args->workspace + plan->scratch_offset};
     const attree__states states = level_states(&c, 0);
     const attree__fpenv caller = attree__fpenv_enter();
@@ -410,5 +460,5 @@ attree_status attree_finish(const attree_plan *plan, const attree_args *args)
         finish_tile(&c, &tile, &states);
     }
     attree__fpenv_leave(caller);
-    return attree_run_end(plan, args);
+    return close_run(plan, args);
 }

@@ -52,7 +52,8 @@ attree_status attree_weights(const attree_plan *plan, const attree_args *args, i
     const attree__sequence *s = &segment->sequence;
     const attree__tile tile = {segment, batch, head / p->group, query * p->group + head % p->group, 1, 0};
     const float lse = args->lse[batch * p->lse.batch + head * p->lse.head + (s->q_start + query) * p->lse.token];
-    memset(weights, 0, (size_t)s->kv_len * sizeof *weights);
+    const int64_t keys = p->ragged_kv ? s->kv_len : p->kv_len;
+    memset(weights, 0, (size_t)keys * sizeof *weights);
     const attree__fpenv caller = attree__fpenv_enter();
     float *const q = (float *)(void *)((char *)args->workspace + plan->scratch_offset + plan->packed_offset);
     const attree__queries queries = attree__block_queries(plan, args, &tile);

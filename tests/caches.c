@@ -1,5 +1,6 @@
 /* See caches.h. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include "../src/dtype.h"
 #include "caches.h"
 
 #include <stdlib.h>
@@ -122,7 +123,12 @@ void cache_write(cache *c, cache_at at, const float *numbers)
     char *const adjacent = malloc((size_t)(row_units(l) * unit) + 1);
     assert_non_null(adjacent);
     float *const scale = l->type == ATTREE_I8 ? scale_at(c, at) : NULL;
-    assert_int_equal(attree_quantize(l->type, l->width, numbers, adjacent, scale), ATTREE_OK);
+    if (l->type == ATTREE_F16 ||
+        l->type == ATTREE_BF16) /* what is too large becomes infinite; attree_quantize refuses */
+        for (int64_t i = 0; i < l->width; i++)
+            attree__store(adjacent, l->type, i, numbers[i]);
+    else
+        assert_int_equal(attree_quantize(l->type, l->width, numbers, adjacent, scale), ATTREE_OK);
     for (int64_t n = 0; n < row_units(l); n++)
         memcpy(row + n * step, adjacent + n * unit, (size_t)unit);
     free(adjacent);

@@ -498,7 +498,38 @@ static void numbers_that_are_not_finite_are_refused(void **state)
             append_problem p;
             make_problem(&p, cases[n / 3]);
             ((float *)(values ? p.new_v : p.new_k))[(values ? p.desc.v_width : p.desc.qk_width) - 1] = bad[n % 3];
-            assert_int_equal(append(&p.desc, &p.tokens), ATTREE_ERROR_NONFINITE);
+            expect_refused(&p, &p.desc, &p.tokens, ATTREE_ERROR_NONFINITE);
+            free_problem(&p);
+        }
+}
+
+/* In the last number of the last token of V, after all of K: nothing has been written. NaN and infinities are kept. */
+static void numbers_that_would_become_infinite_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t type;
+        float fits, too_large;
+    } cases[] = {{ATTREE_F16, 65519.0f, 65520.0f}, {ATTREE_BF16, 0x1.fefffep127f, 0x1.ffp127f}};
+    const float kept[] = {NAN, INFINITY, -INFINITY};
+    for (int n = 0; n < 2; n++)
+        for (int sign = -1; sign < 2; sign += 2) {
+            const append_case c = {.k_type = cases[n].type, .v_type = cases[n].type, .seed = 5};
+            append_problem p;
+            make_problem(&p, &c);
+            float *const last = (float *)p.new_v + B * G * p.desc.q_len * p.desc.v_width - 1;
+            *last = (float)sign * cases[n].too_large;
+            expect_refused(&p, &p.desc, &p.tokens, ATTREE_ERROR_NONFINITE);
+            *last = (float)sign * cases[n].fits;
+            assert_int_equal(append(&p.desc, &p.tokens), ATTREE_OK);
+            for (int i = 0; i < 3; i++) {
+                *last = kept[i];
+                assert_int_equal(append(&p.desc, &p.tokens), ATTREE_OK);
+            }
+            uint16_t row[1];
+            assert_int_equal(attree_quantize(c.v_type, 1, last, row, NULL), ATTREE_OK);
+            *last = (float)sign * cases[n].too_large;
+            assert_int_equal(attree_quantize(c.v_type, 1, last, row, NULL), ATTREE_ERROR_NONFINITE);
             free_problem(&p);
         }
 }
@@ -529,6 +560,7 @@ int main(void)
         cmocka_unit_test(bad_pointers_are_refused),
         cmocka_unit_test(types_of_new_tokens_are_float_types),
         cmocka_unit_test(numbers_that_are_not_finite_are_refused),
+        cmocka_unit_test(numbers_that_would_become_infinite_are_refused),
         cmocka_unit_test(no_tokens_are_fine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -293,15 +293,60 @@ static void the_callers_floating_point_environment_is_kept(void **state)
     run_tensors(&d, &t);
     assert_int_equal(fegetround(), FE_UPWARD);
     assert_int_equal(fetestexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW), 0);
-    const float sinks[] = {0.0f, NAN};
-    const attree_args refused = {
-        .size = sizeof refused, .q = t.q, .k = t.k, .v = t.v, .o = t.o, .lse = t.lse, .sinks = sinks, .sink_heads = 2};
-    assert_int_equal(attree_attention(&d, &refused), ATTREE_ERROR_NONFINITE);
-    assert_int_equal(fetestexcept(FE_INVALID), 0);
     fesetround(FE_TONEAREST);
     assert_same_bits(expected, t.o, t.o_count);
     assert_same_bits(expected + t.o_count, t.lse, t.lse_count);
     free(expected);
+    free_tensors(&t);
+}
+
+/* Scores of -0 and of +0 are equal: which of them the maximum is must not show in states. */
+static void a_zero_maximum_is_exported_without_sign(void **state)
+{
+    (void)state;
+    attree_desc d = make_desc(1, 1, 1, 1, 600, 2, 3);
+    d.flags = ATTREE_USE_SCALE | ATTREE_STATES;
+    tensors t = make_tensors(&d, 4);
+    float states[5];
+    const attree_args args = {.size = sizeof args, .q = t.q, .k = t.k, .v = t.v, .states = states};
+    for (int n = 0; n < 3; n++) {
+        d.scale = n == 1 ? 1.0f : -1.0f;
+        memset(t.q, 0, (size_t)t.q_count * sizeof(float));
+        if (n == 2) /* some scores are -1, the others -0 */
+            for (int64_t i = 0; i < t.k_count; i++)
+                t.k[i] = i % 3 == 0 ? 0.5f : 0.0f, t.q[i % 2] = 1.0f;
+        run_expecting(ATTREE_OK, &d, &args);
+        const float zero = 0.0f;
+        assert_same_bits(states, &zero, 1);
+        assert_int_equal(attree_states_merge(states, (const float[]){-0.0f, 1.0f, 1.0f, 2.0f, 3.0f},
+                                             (const float[]){-0.0f, 1.0f, 1.0f, 2.0f, 3.0f}, 1, 3),
+                         ATTREE_OK);
+        assert_same_bits(states, &zero, 1);
+    }
+    free_tensors(&t);
+}
+
+/* What is refused for being NaN is found without raising a flag, however the compiler compares. */
+static void nan_is_refused_quietly(void **state)
+{
+    (void)state;
+    attree_desc d = make_desc(1, 2, 1, 3, 7, 4, 4), with_nan = d;
+    tensors t = make_tensors(&d, 8);
+    const float numbers[] = {0.0f, NAN};
+    const attree_args whole = {.size = sizeof whole, .q = t.q, .k = t.k, .v = t.v, .o = t.o, .lse = t.lse};
+    attree_args sinks = whole, slopes = whole;
+    sinks.sinks = slopes.alibi_slopes = numbers;
+    sinks.sink_heads = slopes.alibi_heads = 2;
+    feclearexcept(FE_ALL_EXCEPT);
+    assert_int_equal(attree_attention(&d, &sinks), ATTREE_ERROR_NONFINITE);
+    assert_int_equal(attree_attention(&d, &slopes), ATTREE_ERROR_NONFINITE);
+    with_nan.softcap = NAN;
+    assert_int_equal(attree_attention(&with_nan, &whole), ATTREE_ERROR_VALUE);
+    with_nan = d;
+    with_nan.flags = ATTREE_USE_SCALE;
+    with_nan.scale = NAN;
+    assert_int_equal(attree_attention(&with_nan, &whole), ATTREE_ERROR_VALUE);
+    assert_int_equal(fetestexcept(FE_INVALID), 0);
     free_tensors(&t);
 }
 
@@ -329,6 +374,8 @@ int main(void)
         cmocka_unit_test(extreme_scores),
         cmocka_unit_test(heads_map_to_groups),
         cmocka_unit_test(the_callers_floating_point_environment_is_kept),
+        cmocka_unit_test(a_zero_maximum_is_exported_without_sign),
+        cmocka_unit_test(nan_is_refused_quietly),
         cmocka_unit_test(the_comparison_knows_nan_and_infinity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

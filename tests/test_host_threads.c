@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -326,6 +327,68 @@ static void a_worker_after_the_others_finds_nothing(void **state)
     task_stop(&k);
 }
 
+static void expect_unfinished(const task *k, attree_status status, const char *sentence)
+{
+    assert_int_equal(status, ATTREE_ERROR_UNFINISHED);
+    if (!strstr(attree_last_error(), sentence))
+        fail_msg("\"%s\" should say \"%s\"", attree_last_error(), sentence);
+    for (int64_t i = 0; i < k->t.o_count * (int64_t)sizeof(float); i++)
+        assert_int_equal(((unsigned char *)k->t.o)[i], 0xff);
+}
+
+/* Each phase that nobody worked is named, and can still be worked. */
+static void a_run_that_is_not_finished_is_an_error(void **state)
+{
+    (void)state;
+    const int with_work[] = {0, 1, 2, 4, 7};
+    int32_t most_phases = 0;
+    for (int n = 0; n < 5; n++) {
+        const attree_desc d = shape(with_work[n]);
+        task k;
+        task_start(&k, &d, 5, 60 + (uint64_t)n);
+        forget(&k, &k.args);
+        assert_int_equal(attree_run_begin(k.plan, &k.args), ATTREE_OK);
+        const int32_t phases = attree_plan_phases(k.plan);
+        for (int32_t done = 0; done < phases; done++) {
+            char sentence[32];
+            (void)snprintf(sentence, sizeof sentence, "phase %d has ", (int)done);
+            expect_unfinished(&k, attree_run_end(k.plan, &k.args), sentence);
+            for (int32_t later = done + 1; later < phases; later++)
+                expect_unfinished(&k, attree_run_worker(k.plan, &k.args, later, 0, 1), sentence);
+            assert_int_equal(attree_run_worker(k.plan, &k.args, done, 0, 1), ATTREE_OK);
+        }
+        assert_int_equal(attree_run_end(k.plan, &k.args), ATTREE_OK);
+        assert_true(is_right(&k, &k.args));
+        most_phases = phases > most_phases ? phases : most_phases;
+        task_stop(&k);
+    }
+    assert_int_equal(most_phases, 2);
+}
+
+/* Whatever the workspace holds: nothing, zeros, a run that has ended, one of another plan. */
+static void a_run_without_a_begin_is_an_error(void **state)
+{
+    (void)state;
+    const attree_desc d = shape(0);
+    task k;
+    task_start(&k, &d, 5, 70);
+    attree_plan *other;
+    assert_int_equal(attree_plan_create(&other, &k.desc), ATTREE_OK);
+    for (int contents = 0; contents < 4; contents++) {
+        memset(k.args.workspace, contents == 0 ? 0xff : 0, k.args.workspace_bytes);
+        if (contents == 2)
+            assert_int_equal(attree_run(k.plan, &k.args), ATTREE_OK);
+        if (contents == 3)
+            assert_int_equal(attree_run_begin(other, &k.args), ATTREE_OK);
+        forget(&k, &k.args);
+        for (int32_t phase = 0; phase < attree_plan_phases(k.plan); phase++)
+            expect_unfinished(&k, attree_run_worker(k.plan, &k.args, phase, 0, 1), "attree_run_begin");
+        expect_unfinished(&k, attree_run_end(k.plan, &k.args), "attree_run_begin");
+    }
+    attree_plan_destroy(other);
+    task_stop(&k);
+}
+
 /* ---- Several at once ---- */
 
 typedef struct caller {
@@ -521,6 +584,8 @@ int main(void)
         cmocka_unit_test(any_number_of_workers_gives_the_same_bits),
         cmocka_unit_test(any_worker_of_the_plan_may_be_missing),
         cmocka_unit_test(a_worker_after_the_others_finds_nothing),
+        cmocka_unit_test(a_run_that_is_not_finished_is_an_error),
+        cmocka_unit_test(a_run_without_a_begin_is_an_error),
         cmocka_unit_test(two_pools_run_one_plan_at_once),
         cmocka_unit_test(many_callers_do_not_disturb_each_other),
         cmocka_unit_test(two_hundred_callers_at_once),

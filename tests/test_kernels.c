@@ -56,9 +56,10 @@ static void write_rows(key_rows *r, const float *dense, int64_t keys, int64_t wi
     for (int64_t j = 0; j < keys; j++) {
         float *const scale = (float *)(uintptr_t)r->rows.scale;
         const attree__numbers numbers = {dense + j * width, ATTREE_F32, 1, width};
-        assert_int_equal(attree__quant_row((void *)(uintptr_t)attree__row(&r->rows, j), r->rows.type, r->rows.width,
-                                           &numbers, scale ? scale + j : NULL),
-                         ATTREE_OK);
+        if (scale || attree__dtype_has_blocks(r->rows.type))
+            assert_int_equal(attree__quant_check(r->rows.type, &numbers), ATTREE_OK);
+        attree__quant_row((void *)(uintptr_t)attree__row(&r->rows, j), r->rows.type, r->rows.width, &numbers,
+                          scale ? scale + j : NULL);
     }
 }
 

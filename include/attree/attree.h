@@ -18,7 +18,8 @@
  * over the keys j that query i may see: j < kv_len[b], inside the window around p_i, not masked, s not -inf. A sink
  * adds exp(sink[h]) to the sum of exponentials, and nothing to the values. Every function is reentrant; none prints,
  * aborts, or keeps a pointer after it returns. A function that returns anything but ATTREE_OK has written nothing to
- * the caller's tensors, with the one exception that ATTREE_ERROR_EMPTY of attree_run states. */
+ * the caller's tensors, caches or states, but for two: ATTREE_ERROR_EMPTY, which comes when everything has been
+ * written, and ATTREE_ERROR_UNFINISHED, when what the finished tasks compute has been. */
 #ifndef ATTREE_ATTREE_H
 #define ATTREE_ATTREE_H
 
@@ -59,7 +60,8 @@ typedef enum attree_status {
     ATTREE_ERROR_ISA = 11,       /* this machine lacks the instruction set that was asked for */
     ATTREE_ERROR_MEMORY = 12,    /* an allocation failed */
     ATTREE_ERROR_EMPTY = 13,     /* a state or a row without any visible key was to be finished */
-    ATTREE_ERROR_NONFINITE = 14  /* a score, value or state that must be finite is not */
+    ATTREE_ERROR_NONFINITE = 14, /* a score, value or state that must be finite is not, or would not be */
+    ATTREE_ERROR_UNFINISHED = 15 /* a phase or a run was to end before its work was done, or without attree_run_begin */
 } attree_status;
 
 /* The name of a status, "ATTREE_ERROR_SHAPE"; static storage, never NULL. */
@@ -101,7 +103,7 @@ typedef enum attree_empty {
 
 /* Flags of attree_desc. A field that a flag enables is ignored, and may hold anything, while the flag is off. */
 #define ATTREE_CAUSAL 1u       /* query i, at position q_offset + i, sees keys 0 ... q_offset + i only */
-#define ATTREE_USE_Q_OFFSET 2u /* q_offset is set; without it, it is kv_len - Q: the last query sees the last key */
+#define ATTREE_USE_Q_OFFSET 2u /* q_offset is set; without it, each batch entry's is its keys less its queries */
 #define ATTREE_USE_SCALE 4u  /* scale is set (any finite number, also 0 or negative); without it scale = 1 / sqrt(D) */
 #define ATTREE_K_PANELS 16u  /* k lies in panels of 16 keys; see attree_strides */
 #define ATTREE_STATES 32u    /* a run writes args->states instead of o and lse */
@@ -110,7 +112,8 @@ typedef enum attree_empty {
 /* Where element (b, head, token, c) of a tensor lies: at b * batch + head * head + token * token + c * width elements
  * from the tensor's pointer. Negative strides are fine. All four zero: dense in the order [B, heads, tokens, width].
  * Otherwise a zero repeats the element along that dimension (inputs only). The stride of a dimension of size 0 or 1 is
- * ignored. For lse, and for the scales of ATTREE_I8, width is ignored.
+ * ignored. Where width is ignored (lse, scales of ATTREE_I8, blocks, panels), batch, head and token all zero mean
+ * dense.
  *
  * Of ATTREE_Q8_0 and ATTREE_Q4_0, strides count blocks of 32 numbers, and those of a row are adjacent (width is 1, or
  * ignored). In a paged cache, batch is the stride from page to page, and token that from token to token of a page. With
@@ -143,7 +146,7 @@ typedef struct attree_desc {
     int64_t kv_heads;   /* G >= 1 */
     int64_t q_len;      /* Q >= 0 */
     int64_t kv_len;     /* K >= 0 */
-    int64_t qk_width;   /* D >= 0; with D = 0 every score is 0 */
+    int64_t qk_width;   /* D >= 0; with D = 0 every score is 0, before bias and the like */
     int64_t v_width;    /* E >= 1 */
     attree_strides q;   /* [B, H, Q, D] */
     attree_strides k;   /* [B, G, K, D] */
@@ -161,7 +164,8 @@ typedef struct attree_desc {
     int32_t empty_rows; /* attree_empty */
     int32_t isa;        /* attree_isa: just this one. Asking for one that the machine lacks is an error. */
     int32_t threads;    /* workers of attree_run: 0 = OpenMP's default for the planning thread; at most 65536 */
-    float softcap;      /* > 0: scores become softcap * tanh(score / softcap), before bias and masks; 0: they do not */
+    float softcap;      /* > 0: scores become softcap * tanh(score / softcap), before bias and masks, so that -inf
+                           becomes -softcap; 0: they do not */
     int64_t window_left, window_right; /* with ATTREE_USE_WINDOW: query i sees keys p_i - window_left ... p_i +
                                           window_right; -1: no limit on that side */
     attree_pairs mask;                 /* of args->mask, when that is given */
@@ -250,7 +254,7 @@ typedef struct attree_args {
     const int32_t *page_table;        /* [B, table_width], when page_size > 0 */
     float *states; /* [B, H, Q, E + 2] or, ragged, [1, H, Q, E + 2], dense: see ATTREE_STATES. A state is
                       laid out as below, "State algebra"; a row with a NaN or +inf score has m = +inf and
-                      l = NaN. Sinks are not part of states: attree_finish adds them. */
+                      l = NaN; a zero m is +0. Sinks are not part of states: attree_finish adds them. */
 } attree_args;
 
 /* A plan: validated shapes, the schedule and the workspace layout; no tensor pointers. Immutable, so that any number of
@@ -285,7 +289,9 @@ ATTREE_API attree_status attree_run(const attree_plan *plan, const attree_args *
 /* The same from the caller's own threads, without OpenMP. One thread calls attree_run_begin, which checks the arguments
  * and prepares the workspace. Then, for each phase from 0 to attree_plan_phases() - 1, every worker calls
  * attree_run_worker and all wait for each other before the next phase. Any number of workers does; a worker that comes
- * late or never leaves its work to the others. Last, one thread calls attree_run_end for the status of the run. */
+ * late or never leaves its work to the others. Last, when all have returned, one thread calls attree_run_end for the
+ * status of the run. While a phase has tasks left that nobody has done, a later phase and attree_run_end are
+ * ATTREE_ERROR_UNFINISHED: call attree_run_worker for what is left, then go on. So is anything without a begin. */
 ATTREE_API attree_status attree_run_begin(const attree_plan *plan, const attree_args *args);
 ATTREE_API int32_t attree_plan_phases(const attree_plan *plan);
 ATTREE_API attree_status attree_run_worker(const attree_plan *plan, const attree_args *args, int32_t phase,
@@ -295,9 +301,11 @@ ATTREE_API attree_status attree_run_end(const attree_plan *plan, const attree_ar
 /* One call: plan, allocate the workspace, run, free. args->workspace is ignored. */
 ATTREE_API attree_status attree_attention(const attree_desc *desc, const attree_args *args);
 
-/* The softmax weights of one row, weights[kv_len]: exp(s - lse) with the row's lse from args->lse, which a run with the
- * same plan and arguments has written; 0 for hidden keys, and for all keys of a row that sees none. They add up to 1
- * within rounding, or to less when there is a sink. Uses args->workspace; o is not touched. Not fast. */
+/* The softmax weights of one row: weights[j] = exp(s - lse) for key j of the batch entry, with the row's lse from
+ * args->lse, which a run with the same plan and arguments has written; 0 for hidden keys, and for all keys of a row
+ * that sees none. Written are weights[0] ... weights[kv_len - 1], whatever kv_lens[b] is (padding has 0); with
+ * kv_starts, as many as the entry has keys. They add up to 1 within rounding, or to less when there is a sink. Uses
+ * args->workspace; o is not touched. Not fast. */
 ATTREE_API attree_status attree_weights(const attree_plan *plan, const attree_args *args, int64_t batch, int64_t head,
                                         int64_t query, float *weights);
 
@@ -315,8 +323,8 @@ typedef struct attree_new_tokens {
     const int32_t *page_table;              /* as in attree_args */
 } attree_new_tokens;
 
-/* Writes them, converted to the cache's types as attree_quantize does. In the calling thread. Numbers that are not
- * finite are ATTREE_ERROR_NONFINITE for types with scales: then some tokens may have been written. */
+/* Writes them, converted to the cache's types as attree_quantize does. In the calling thread. A number that
+ * attree_quantize refuses is ATTREE_ERROR_NONFINITE; all are checked before the first is written. */
 ATTREE_API attree_status attree_append(const attree_plan *plan, const attree_new_tokens *tokens);
 
 /* Bytes of a row of `width` numbers: 0 when the type or the width is not possible. */
@@ -324,9 +332,11 @@ ATTREE_API size_t attree_row_bytes(int32_t type, int64_t width);
 
 /* numbers[width] to a row of any type, to nearest even. The scale is that of the largest magnitude: max / 127 for
  * ATTREE_I8 (into *scale) and ATTREE_Q8_0, and -max / 8 with max's sign for ATTREE_Q4_0; the scales of blocks are
- * rounded to f16 before use. Zeros have scale 0. Codes of int8 are within +-127. ATTREE_F8_E4M3 saturates at +-448.
- * Numbers that are not finite, or too large for the scale, are ATTREE_ERROR_NONFINITE where there is one. (Codes come
- * from the f32 quotient number / scale: within an f32 rounding of a tie, either neighbour.) */
+ * rounded to f16 before use, so that some codes differ from those of ggml's own quantisers, which use the f32 scale.
+ * Zeros have scale 0. Codes of int8 are within +-127. ATTREE_F8_E4M3 saturates at +-448. ATTREE_ERROR_NONFINITE: with a
+ * scale, numbers that are not finite, or too large for it; in ATTREE_F16 and ATTREE_BF16, finite numbers that would
+ * become infinite (NaN and infinities stay what they are). (Codes come from the f32 quotient number / scale: within an
+ * f32 rounding of a tie, either neighbour.) */
 ATTREE_API attree_status attree_quantize(int32_t type, int64_t width, const float *numbers, void *row, float *scale);
 
 /* The numbers of a row, exactly as a run sees them; scale is that of ATTREE_I8. */

@@ -1,10 +1,13 @@
-/* The arguments of a run, of attree_finish and of attree_append against a problem. See desc.h. */
+/* What a caller hands over. See args.h. */
+#include "args.h"
+
 #include <inttypes.h>
 
-#include "desc.h"
 #include "dtype.h"
 #include "error.h"
 #include "layout.h"
+#include "pages.h"
+#include "sized.h"
 
 typedef struct memory {
     const char *name;
@@ -119,17 +122,40 @@ static attree_status check_memory(const attree__problem *p, const attree_args *a
     return check_tensors(tensors, sizeof tensors / sizeof *tensors);
 }
 
-attree_status attree__problem_check(const attree__problem *p, const attree_args *args)
+attree_status attree__args_copy(attree_args *whole, const attree_args *args)
 {
-    const attree_status status = check_slopes_and_sinks(p, args);
-    return status == ATTREE_OK ? check_memory(p, args) : status;
+    const attree__sized kind = {"args", sizeof(attree_args), offsetof(attree_args, mask)};
+    return attree__sized_copy(whole, args, &kind);
 }
 
-attree_status attree__problem_check_finish(const attree__problem *p, const attree_args *args)
+attree_status attree__args_check_workspace(attree_args *whole, const attree_plan *plan, const attree_args *args)
 {
-    const attree_status status = check_slopes_and_sinks(p, args);
+    if (!plan)
+        return attree__fail(ATTREE_ERROR_NULL, "plan is NULL");
+    const attree_status status = attree__args_copy(whole, args);
     if (status != ATTREE_OK)
         return status;
+    if (!whole->workspace)
+        return attree__fail(ATTREE_ERROR_NULL, "workspace is NULL; it must point to %zu bytes", plan->workspace_bytes);
+    if (whole->workspace_bytes < plan->workspace_bytes)
+        return attree__fail(ATTREE_ERROR_WORKSPACE, "workspace_bytes is %zu; it must be at least %zu",
+                            whole->workspace_bytes, plan->workspace_bytes);
+    return ATTREE_OK;
+}
+
+attree_status attree__args_check(attree_args *whole, const attree_plan *plan, const attree_args *args)
+{
+    attree_status status = attree__args_check_workspace(whole, plan, args);
+    if (status == ATTREE_OK)
+        status = check_slopes_and_sinks(&plan->problem, whole);
+    if (status == ATTREE_OK)
+        status = check_memory(&plan->problem, whole);
+    return status == ATTREE_OK ? attree__pages_check(plan, whole->page_table, false) : status;
+}
+
+/* The memory of attree_finish. */
+static attree_status check_finished(const attree__problem *p, const attree_args *args)
+{
     if (p->states_span.high < 0)
         return attree__fail(ATTREE_ERROR_OVERFLOW, "the size of states overflows 64 bits");
     const memory tensors[] = {
@@ -142,14 +168,43 @@ attree_status attree__problem_check_finish(const attree__problem *p, const attre
     return check_tensors(tensors, sizeof tensors / sizeof *tensors);
 }
 
-attree_status attree__problem_check_append(const attree__problem *p, const attree_new_tokens *t,
-                                           attree_strides strides[2])
+attree_status attree__args_check_finish(attree_args *whole, const attree_plan *plan, const attree_args *args)
+{
+    attree_status status = attree__args_check_workspace(whole, plan, args);
+    if (status == ATTREE_OK)
+        status = check_slopes_and_sinks(&plan->problem, whole);
+    return status == ATTREE_OK ? check_finished(&plan->problem, whole) : status;
+}
+
+/* ---- New tokens ---- */
+
+/* The new tokens of every sequence must be keys that it has. */
+static attree_status check_positions(const attree_plan *plan)
+{
+    const attree__problem *p = &plan->problem;
+    for (int64_t n = 0; n < plan->segment_count; n++) {
+        const attree__sequence *s = &plan->segments[n].sequence;
+        const int64_t end = s->kv_len < p->shard.end ? s->kv_len : p->shard.end;
+        if (s->q_len > 0 && plan->segments[n].batches > 0 &&
+            (s->q_offset < p->shard.first || s->q_offset > end - s->q_len))
+            return attree__fail(ATTREE_ERROR_SHAPE,
+                                "batch entry %" PRId64 " has new tokens %" PRId64 " to %" PRId64
+                                "; they must be among its keys, %" PRId64 " to %" PRId64,
+                                plan->segments[n].batch, s->q_offset, s->q_offset + s->q_len - 1, p->shard.first,
+                                end - 1);
+    }
+    return ATTREE_OK;
+}
+
+/* The memory of new tokens, whose strides are resolved, too. */
+static attree_status check_new_memory(const attree__problem *p, attree_new_tokens *t)
 {
     const int64_t batch = attree__problem_q_batches(p);
+    const attree_strides k = t->k_strides, v = t->v_strides;
     attree__span spans[2];
     const attree__tensor news[] = {
-        {"k", &t->k_strides, {batch, p->kv_heads, p->q_len, p->qk_width}, t->k_type, false, &strides[0], &spans[0]},
-        {"v", &t->v_strides, {batch, p->kv_heads, p->q_len, p->v_width}, t->v_type, false, &strides[1], &spans[1]},
+        {"k", &k, {batch, p->kv_heads, p->q_len, p->qk_width}, t->k_type, false, &t->k_strides, &spans[0]},
+        {"v", &v, {batch, p->kv_heads, p->q_len, p->v_width}, t->v_type, false, &t->v_strides, &spans[1]},
     };
     attree_status status = attree__layout_check_type("k_type", t->k_type, ATTREE_BF16);
     if (status == ATTREE_OK)
@@ -170,4 +225,18 @@ attree_status attree__problem_check_append(const attree__problem *p, const attre
         {"cache_v_scales", p->v_type == ATTREE_I8 ? t->cache_v_scales : NULL, p->v_scales_span, 4, true},
     };
     return check_tensors(tensors, sizeof tensors / sizeof *tensors);
+}
+
+attree_status attree__args_check_append(attree_new_tokens *whole, const attree_plan *plan,
+                                        const attree_new_tokens *tokens)
+{
+    const attree__sized kind = {"tokens", sizeof(attree_new_tokens), offsetof(attree_new_tokens, cache_k_scales)};
+    if (!plan)
+        return attree__fail(ATTREE_ERROR_NULL, "plan is NULL");
+    attree_status status = attree__sized_copy(whole, tokens, &kind);
+    if (status == ATTREE_OK)
+        status = check_positions(plan);
+    if (status == ATTREE_OK)
+        status = check_new_memory(&plan->problem, whole);
+    return status == ATTREE_OK ? attree__pages_check(plan, whole->page_table, true) : status;
 }

@@ -1,12 +1,11 @@
 /* One tile against one block of keys. See block.h. */
 #include "block.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "dtype.h"
-#include "error.h"
 #include "place.h"
+#include "query_row.h"
 
 /* Queries that the caller's block function is asked about at once: few enough that a pattern made of small blocks costs
  * little more than what it keeps. */
@@ -37,61 +36,6 @@ attree__queries attree__block_queries(const attree_plan *plan, const attree_args
 }
 
 /* ---- Where keys are ---- */
-
-attree__keys attree__block_active_keys(const attree__problem *p, const attree__sequence *s)
-{
-    if (s->q_len == 0)
-        return (attree__keys){0, 0};
-    const attree__keys first = attree__problem_visible(p, s, 0), last = attree__problem_visible(p, s, s->q_len - 1);
-    return (attree__keys){first.first, last.end};
-}
-
-/* Entries from ... to of batch entry b's row of the page table. */
-static attree_status check_entries(const attree__problem *p, const int32_t *table, int64_t b, int64_t from, int64_t to)
-{
-    for (int64_t page = from; page <= to; page++) {
-        const int32_t id = table[b * p->table_width + page];
-        if (id < 0 || id >= p->page_count)
-            return attree__fail(ATTREE_ERROR_VALUE,
-                                "page_table[%" PRId64 "][%" PRId64 "] is %" PRId32
-                                "; it must be at least 0 and less than page_count, %" PRId64,
-                                b, page, id, p->page_count);
-    }
-    return ATTREE_OK;
-}
-
-static attree_status check_segment_pages(const attree__problem *p, const attree__segment *s, const int32_t *table,
-                                         const attree__keys *keys)
-{
-    const int64_t from = (keys->first - p->shard.first) / p->page_size;
-    const int64_t to = (keys->end - 1 - p->shard.first) / p->page_size;
-    if (to >= p->table_width)
-        return attree__fail(ATTREE_ERROR_SHAPE,
-                            "table_width is %" PRId64 "; %" PRId64 " keys in pages of %" PRId64 " need more entries",
-                            p->table_width, keys->end - p->shard.first, p->page_size);
-    if (!table)
-        return attree__fail(ATTREE_ERROR_NULL, "page_table is NULL; it must point to batch * table_width entries");
-    attree_status status = ATTREE_OK;
-    for (int64_t b = s->batch; b < s->batch + s->batches && status == ATTREE_OK; b++)
-        status = check_entries(p, table, b, from, to);
-    return status;
-}
-
-attree_status attree__block_check_pages(const attree_plan *plan, const int32_t *table, bool appending)
-{
-    const attree__problem *p = &plan->problem;
-    if (p->page_size == 0)
-        return table ? attree__fail(ATTREE_ERROR_VALUE, "page_table is given; the plan's page_size is 0") : ATTREE_OK;
-    attree_status status = ATTREE_OK;
-    for (int64_t n = 0; n < plan->segment_count && status == ATTREE_OK; n++) {
-        const attree__sequence *s = &plan->segments[n].sequence;
-        const attree__keys keys =
-            appending ? (attree__keys){s->q_offset, s->q_offset + s->q_len} : attree__block_active_keys(p, s);
-        if (keys.first < keys.end && plan->segments[n].batches > 0)
-            status = check_segment_pages(p, &plan->segments[n], table, &keys);
-    }
-    return status;
-}
 
 /* Pieces of the block that starts at key `first`. Those of which no query sees a key are left as NULL. */
 static void place_pieces(attree__rows *rows, const attree__place *s, const attree__keys *active, int64_t first)
@@ -193,7 +137,7 @@ static attree__rows block_rows(const attree_plan *plan, const attree__tile *tile
     if (attree__plan_gathers(plan))
         gather_rows(&rows, &s, attree__dtype_units(source->type, source->width), source->gathered, seen);
     else if (s.table || source->rows.panels) {
-        const attree__keys active = attree__block_active_keys(p, sequence);
+        const attree__keys active = attree__problem_active_keys(p, sequence);
         place_pieces(&rows, &s, &active, first);
     } else
         attree__rows_place(&rows, attree__place_at(&s, first), ATTREE__PIECE * rows.token);
@@ -247,7 +191,8 @@ static void find_ranges(const attree__fold *f, const attree__problem *p, const a
                         int32_t *ranges)
 {
     for (int64_t r = 0; r < f->rows; r++) {
-        attree__keys keys = attree__problem_visible(p, &tile->segment->sequence, (tile->row + r) / p->group);
+        attree__keys keys =
+            attree__problem_visible(p, &tile->segment->sequence, attree__query_row_at(tile->row + r, p->group).query);
         keys.first = keys.first > base ? keys.first - base : 0;
         keys.end = keys.end < base + ATTREE__BLOCK ? keys.end - base : ATTREE__BLOCK;
         const bool none = keys.first >= keys.end;
@@ -261,7 +206,7 @@ static void skip_rows(const attree__block *block, const attree_score_tile *part,
 {
     const attree__terms *t = &block->terms;
     for (int64_t i = part->first_query; i < part->first_query + part->queries; i++) {
-        const int64_t r = i * t->heads + part->head - t->first_head - t->first;
+        const int64_t r = attree__query_row_number(i, part->head - t->first_head, t->heads) - t->first;
         if (r >= 0 && r < block->fold.rows)
             ranges[r] = ranges[block->fold.rows + r] = 0;
     }
@@ -272,9 +217,9 @@ static void skip_rows(const attree__block *block, const attree_score_tile *part,
 static void classify(attree__block *block, const attree_args *args, int64_t keys, int32_t *ranges)
 {
     attree__terms *const t = &block->terms;
-    const int64_t last = (t->first + block->fold.rows - 1) / t->heads;
+    const int64_t last = attree__query_row_at(t->first + block->fold.rows - 1, t->heads).query;
     bool partial = false;
-    for (int64_t i = t->first / t->heads; i <= last;) {
+    for (int64_t i = attree__query_row_at(t->first, t->heads).query; i <= last;) {
         const int64_t end =
             (i / CLASS_QUERIES + 1) * CLASS_QUERIES <= last ? (i / CLASS_QUERIES + 1) * CLASS_QUERIES : last + 1;
         for (int64_t h = 0; h < t->heads; h++) {

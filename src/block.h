@@ -9,25 +9,25 @@ typedef struct attree__block {
     attree__terms terms;
 } attree__block;
 
-/* A run's plan and tensors, and a worker's scratch. */
+/* One run, seen from one worker. */
 typedef struct attree__worker {
     const attree_plan *plan;
     const attree_args *args;
-    char *scratch;
+    char *scratch; /* its own part of the workspace */
 } attree__worker;
+
+/* The worker with scratch number n, 0 <= n < plan->workers. */
+static inline attree__worker attree__worker_at(const attree_plan *plan, const attree_args *args, int64_t n)
+{
+    char *const scratch = (char *)args->workspace + plan->scratch_offset + (size_t)n * plan->scratch_bytes;
+    return (attree__worker){plan, args, scratch};
+}
 
 /* Fills in *block, whose fold points into it and into the scratch, for tile and key block number b. Returns false when
  * no row of the tile sees any key of the block: there is nothing to fold. place: which of the blocks that are folded at
  * once, 0 <= place < attree__plan_folds(). */
 bool attree__block_init(attree__block *block, const attree__worker *worker, const attree__tile *tile, int64_t b,
                         int32_t place);
-
-/* Keys of a sequence that some query may see. */
-attree__keys attree__block_active_keys(const attree__problem *problem, const attree__sequence *sequence);
-
-/* Checks a page table: the entries of all keys that some query may see, or of the new tokens that are to be appended.
- */
-attree_status attree__block_check_pages(const attree_plan *plan, const int32_t *table, bool appending);
 
 /* The query rows of a tile. */
 attree__queries attree__block_queries(const attree_plan *plan, const attree_args *args, const attree__tile *tile);

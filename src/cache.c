@@ -1,12 +1,9 @@
 /* Writing new keys and values into a cache: all of them are checked before the first is written. */
-#include <inttypes.h>
-
-#include "block.h"
+#include "args.h"
 #include "dtype.h"
-#include "error.h"
+#include "place.h"
 #include "quant.h"
 #include "simd/fpenv.h"
-#include "place.h"
 
 /* Keys or values: where they come from, where they go. */
 typedef struct transfer {
@@ -57,24 +54,6 @@ static attree_status write_rows(const attree__problem *p, const transfer *t, con
     return ATTREE_OK;
 }
 
-/* The new tokens of every sequence must be keys that it has. */
-static attree_status check_positions(const attree_plan *plan)
-{
-    const attree__problem *p = &plan->problem;
-    for (int64_t n = 0; n < plan->segment_count; n++) {
-        const attree__sequence *s = &plan->segments[n].sequence;
-        const int64_t end = s->kv_len < p->shard.end ? s->kv_len : p->shard.end;
-        if (s->q_len > 0 && plan->segments[n].batches > 0 &&
-            (s->q_offset < p->shard.first || s->q_offset > end - s->q_len))
-            return attree__fail(ATTREE_ERROR_SHAPE,
-                                "batch entry %" PRId64 " has new tokens %" PRId64 " to %" PRId64
-                                "; they must be among its keys, %" PRId64 " to %" PRId64,
-                                plan->segments[n].batch, s->q_offset, s->q_offset + s->q_len - 1, p->shard.first,
-                                end - 1);
-    }
-    return ATTREE_OK;
-}
-
 /* Calls a function for each sequence and head until one fails. */
 static attree_status for_all_rows(const attree_plan *plan, const transfer *t,
                                   attree_status (*call)(const attree__problem *, const transfer *, const new_rows *))
@@ -90,29 +69,21 @@ static attree_status for_all_rows(const attree_plan *plan, const transfer *t,
     return status;
 }
 
-attree_status attree_append(const attree_plan *plan, const attree_new_tokens *tokens)
+attree_status attree_append(const attree_plan *plan, const attree_new_tokens *given)
 {
-    if (!plan || !tokens)
-        return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", plan ? "tokens" : "plan");
-    if (tokens->size != sizeof *tokens)
-        return attree__fail(ATTREE_ERROR_SIZE, "tokens->size is %zu; this library knows %zu", tokens->size,
-                            sizeof *tokens);
-    const attree__problem *p = &plan->problem;
-    const int32_t *const table = tokens->page_table;
-    attree_strides strides[2];
-    attree_status status = check_positions(plan);
-    if (status == ATTREE_OK)
-        status = attree__problem_check_append(p, tokens, strides);
-    if (status == ATTREE_OK)
-        status = attree__block_check_pages(plan, table, true);
+    attree_new_tokens whole;
+    const attree_new_tokens *const tokens = &whole;
+    attree_status status = attree__args_check_append(&whole, plan, given);
     if (status != ATTREE_OK)
         return status;
+    const attree__problem *p = &plan->problem;
+    const int32_t *const table = tokens->page_table;
     const transfer transfers[] = {
         {
             .from = tokens->k,
             .from_type = tokens->k_type,
             .to_type = p->k_type,
-            .from_strides = strides[0],
+            .from_strides = tokens->k_strides,
             .to = {tokens->cache_k, &p->k, attree__dtype_bytes(p->k_type), p->panels, table},
             .scales = {tokens->cache_k_scales, &p->k_scales, sizeof(float), false, table},
             .to_width = p->panels ? ATTREE__PIECE : p->k.width,
@@ -122,7 +93,7 @@ attree_status attree_append(const attree_plan *plan, const attree_new_tokens *to
             .from = tokens->v,
             .from_type = tokens->v_type,
             .to_type = p->v_type,
-            .from_strides = strides[1],
+            .from_strides = tokens->v_strides,
             .to = {tokens->cache_v, &p->v, attree__dtype_bytes(p->v_type), false, table},
             .scales = {tokens->cache_v_scales, &p->v_scales, sizeof(float), false, table},
             .to_width = p->v.width,

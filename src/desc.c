@@ -9,6 +9,7 @@
 #include "kernel.h"
 #include "layout.h"
 #include "simd/fpenv.h"
+#include "sized.h"
 
 static attree_status check_dimension(const char *name, int64_t value, int64_t least)
 {
@@ -331,6 +332,8 @@ static attree_status resolve_options(attree__problem *p, const attree_desc *desc
     if (desc->empty_rows < ATTREE_EMPTY_ZERO || desc->empty_rows > ATTREE_EMPTY_ERROR)
         return attree__fail(ATTREE_ERROR_VALUE, "empty_rows is %" PRId32 "; it must be an attree_empty, 0 to 2",
                             desc->empty_rows);
+    if (desc->threads < 0 || desc->threads > 65536)
+        return attree__fail(ATTREE_ERROR_VALUE, "threads is %" PRId32 "; it must be 0 to 65536", desc->threads);
     p->empty_rows = (attree_empty)desc->empty_rows;
     p->panels = (desc->flags & ATTREE_K_PANELS) != 0;
     p->states = (desc->flags & ATTREE_STATES) != 0;
@@ -379,26 +382,26 @@ static attree_status check_sequences(attree__problem *p, const attree_desc *desc
     return status;
 }
 
-bool attree__problem_has_sequences(const attree_desc *desc)
+bool attree__problem_has_sequences(const attree__problem *p)
 {
-    return desc->kv_lens || desc->q_offsets || desc->q_starts || desc->kv_starts;
+    return p->kv_lens || p->q_offsets || p->q_starts || p->kv_starts;
 }
 
-attree__sequence attree__problem_sequence(const attree__problem *p, const attree_desc *desc, int64_t b)
+attree__sequence attree__problem_sequence(const attree__problem *p, int64_t b)
 {
     attree__sequence s = {0, p->q_len, 0, p->kv_len, p->q_offset};
-    if (desc->q_starts) {
-        s.q_start = desc->q_starts[b];
-        s.q_len = desc->q_starts[b + 1] - s.q_start;
+    if (p->q_starts) {
+        s.q_start = p->q_starts[b];
+        s.q_len = p->q_starts[b + 1] - s.q_start;
     }
-    if (desc->kv_starts) {
-        s.kv_start = desc->kv_starts[b];
-        s.kv_len = desc->kv_starts[b + 1] - s.kv_start;
+    if (p->kv_starts) {
+        s.kv_start = p->kv_starts[b];
+        s.kv_len = p->kv_starts[b + 1] - s.kv_start;
     }
-    if (desc->kv_lens)
-        s.kv_len = desc->kv_lens[b];
-    if (desc->q_offsets)
-        s.q_offset = desc->q_offsets[b];
+    if (p->kv_lens)
+        s.kv_len = p->kv_lens[b];
+    if (p->q_offsets)
+        s.q_offset = p->q_offsets[b];
     else if (p->default_q_offset)
         s.q_offset = s.kv_len - s.q_len;
     return s;
@@ -417,14 +420,14 @@ static attree_status check_types(const attree_desc *desc)
     return status;
 }
 
-attree_status attree__problem_init(attree__problem *problem, const attree_desc *desc)
+attree_status attree__problem_init(attree__problem *problem, const attree_desc *given)
 {
-    if (!desc)
-        return attree__fail(ATTREE_ERROR_NULL, "desc is NULL; it must point to an attree_desc");
-    if (desc->size != sizeof(attree_desc))
-        return attree__fail(ATTREE_ERROR_SIZE, "desc->size is %zu; this library knows %zu", desc->size,
-                            sizeof(attree_desc));
-    attree_status status = check_dimensions(desc);
+    const attree__sized kind = {"desc", sizeof(attree_desc), offsetof(attree_desc, q)};
+    attree_desc whole;
+    const attree_desc *const desc = &whole;
+    attree_status status = attree__sized_copy(&whole, given, &kind);
+    if (status == ATTREE_OK)
+        status = check_dimensions(desc);
     if (status == ATTREE_OK)
         status = check_types(desc);
     if (status != ATTREE_OK)
@@ -442,6 +445,12 @@ attree_status attree__problem_init(attree__problem *problem, const attree_desc *
         .k_type = desc->k_type,
         .v_type = desc->v_type,
         .o_type = desc->o_type,
+        .isa = desc->isa,
+        .threads = desc->threads,
+        .kv_lens = desc->kv_lens,
+        .q_offsets = desc->q_offsets,
+        .q_starts = desc->q_starts,
+        .kv_starts = desc->kv_starts,
     };
     typedef attree_status (*resolver)(attree__problem *, const attree_desc *);
     static const resolver steps[] = {resolve_options, check_sequences, resolve_shard,        resolve_pages,
@@ -453,8 +462,8 @@ attree_status attree__problem_init(attree__problem *problem, const attree_desc *
 
 attree__keys attree__problem_visible(const attree__problem *p, const attree__sequence *s, int64_t i)
 {
-    const int64_t position =
-        i + s->q_offset; /* nothing here overflows: |q_offset| and sizes are within ATTREE__LIMIT */
+    /* Nothing here overflows: |q_offset| and sizes are within ATTREE__LIMIT. */
+    const int64_t position = i + s->q_offset;
     attree__keys keys = {p->shard.first, s->kv_len < p->shard.end ? s->kv_len : p->shard.end};
     if (p->window_left >= 0 && p->window_left < position && position - p->window_left > keys.first)
         keys.first = position - p->window_left < s->kv_len ? position - p->window_left : s->kv_len;
@@ -463,4 +472,12 @@ attree__keys attree__problem_visible(const attree__problem *p, const attree__seq
         keys.end = end < keys.end ? end > 0 ? end : 0 : keys.end;
     }
     return keys;
+}
+
+attree__keys attree__problem_active_keys(const attree__problem *p, const attree__sequence *s)
+{
+    if (s->q_len == 0)
+        return (attree__keys){0, 0};
+    const attree__keys first = attree__problem_visible(p, s, 0), last = attree__problem_visible(p, s, s->q_len - 1);
+    return (attree__keys){first.first, last.end};
 }

@@ -45,6 +45,9 @@ typedef struct attree__problem {
     int64_t page_size, page_count, table_width; /* page_size 0: not paged */
     attree__keys shard;                         /* the keys that are there: 0 ... kv_len - 1, if all are */
     attree_empty empty_rows;
+    int32_t isa, threads; /* that were asked for */
+    /* The caller's arrays for each batch entry, or NULL. Read while a plan is made, and NULL in it. */
+    const int64_t *kv_lens, *q_offsets, *q_starts, *kv_starts;
 } attree__problem;
 
 /* Checks desc and fills in *problem. */
@@ -57,23 +60,21 @@ static inline int64_t attree__problem_q_batches(const attree__problem *p)
 }
 
 /* Whether batch entries differ, so that each has its own sequence. */
-bool attree__problem_has_sequences(const attree_desc *desc);
+bool attree__problem_has_sequences(const attree__problem *problem);
 
-/* The sequence of batch entry b; of every entry, when they do not differ. Checked by attree__problem_init. */
-attree__sequence attree__problem_sequence(const attree__problem *problem, const attree_desc *desc, int64_t b);
+/* The caller's arrays need not be there any more. */
+static inline void attree__problem_forget_sequences(attree__problem *p)
+{
+    p->kv_lens = p->q_offsets = p->q_starts = p->kv_starts = NULL;
+}
 
-/* Checks the tensors of a run: NULL, alignment, overlap, sinks and slopes. Workspace: see the plan. (These three are in
- * args.c.) */
-attree_status attree__problem_check(const attree__problem *problem, const attree_args *args);
-
-/* The same for attree_finish. */
-attree_status attree__problem_check_finish(const attree__problem *problem, const attree_args *args);
-
-/* The same for attree_append: also resolves the strides of the new keys and values. */
-attree_status attree__problem_check_append(const attree__problem *problem, const attree_new_tokens *tokens,
-                                           attree_strides strides[2]);
+/* The sequence of batch entry b; of every entry, when they do not differ. While the caller's arrays are there. */
+attree__sequence attree__problem_sequence(const attree__problem *problem, int64_t b);
 
 /* The keys that geometry lets query i of a sequence see. Neither end ever decreases as i grows. */
 attree__keys attree__problem_visible(const attree__problem *problem, const attree__sequence *sequence, int64_t i);
+
+/* The keys that some query of a sequence may see, and those between them. */
+attree__keys attree__problem_active_keys(const attree__problem *problem, const attree__sequence *sequence);
 
 #endif /* ATTREE_DESC_H */

@@ -10,6 +10,8 @@
 #include "dispatch.h"
 #include "dtype.h"
 #include "error.h"
+#include "progress.h"
+#include "query_row.h"
 #include "tree.h"
 
 /* Workspace alignment: a cache line, and the widest vector. */
@@ -79,14 +81,14 @@ static attree_status make_segment(attree__segment *segment, const attree__proble
     return ATTREE_OK;
 }
 
-static attree_status make_segments(attree_plan *plan, const attree_desc *desc)
+static attree_status make_segments(attree_plan *plan)
 {
     const attree__problem *p = &plan->problem;
-    const bool alike = !attree__problem_has_sequences(desc);
+    const bool alike = !attree__problem_has_sequences(p);
     attree_status status = ATTREE_OK;
     for (int64_t n = 0; n < plan->segment_count && status == ATTREE_OK; n++) {
         attree__segment *const s = &plan->segments[n];
-        *s = (attree__segment){.sequence = attree__problem_sequence(p, desc, n)};
+        *s = (attree__segment){.sequence = attree__problem_sequence(p, n)};
         status = make_segment(s, p, n, alike ? p->batch : 1);
     }
     return status;
@@ -287,7 +289,7 @@ static attree_status lay_out_workspace(attree_plan *plan)
     plan->kernel_offset = reserve(&scratch, kernel, number, &overflow);
     plan->scratch_bytes = scratch;
 
-    reserve(&total, 1, sizeof(attree__shared), &overflow);
+    reserve(&total, 1, sizeof(attree__progress), &overflow);
     plan->states_offset = reserve(&total, plan->states, (int64_t)state_bytes, &overflow);
     plan->scratch_offset = reserve(&total, plan->workers, (int64_t)scratch, &overflow);
     plan->workspace_bytes = total;
@@ -298,16 +300,18 @@ static attree_status lay_out_workspace(attree_plan *plan)
     return ATTREE_OK;
 }
 
-static attree_status fill_plan(attree_plan *plan, const attree_desc *desc, int32_t (*default_threads)(void))
+static attree_status fill_plan(attree_plan *plan, int32_t (*default_threads)(void))
 {
-    attree_status status = attree__dispatch(&plan->kernels, desc->isa);
+    attree_status status = attree__dispatch(&plan->kernels, plan->problem.isa);
     if (status == ATTREE_OK)
-        status = make_segments(plan, desc);
+        status = make_segments(plan);
     if (status != ATTREE_OK)
         return status;
-    plan->workers = choose_workers(total_work(plan), desc->threads > 0 ? desc->threads : default_threads());
+    const int32_t asked = plan->problem.threads;
+    plan->workers = choose_workers(total_work(plan), asked > 0 ? asked : default_threads());
     plan->u_stride = round_up(plan->problem.v_width, ATTREE__LANES);
     cut_segments(plan);
+    attree__problem_forget_sequences(&plan->problem);
     status = number_segments(plan);
     return status == ATTREE_OK ? lay_out_workspace(plan) : status;
 }
@@ -322,9 +326,7 @@ static attree_status check_plan(attree__problem *problem, const attree_desc *des
         return attree__fail(ATTREE_ERROR_OVERFLOW,
                             "qk_width is %" PRId64 ", v_width %" PRId64 "; they must be at most 2^40",
                             problem->qk_width, problem->v_width);
-    if (desc->threads < 0 || desc->threads > 65536)
-        return attree__fail(ATTREE_ERROR_VALUE, "threads is %" PRId32 "; it must be 0 to 65536", desc->threads);
-    *segments = attree__problem_has_sequences(desc) ? problem->batch : 1;
+    *segments = attree__problem_has_sequences(problem) ? problem->batch : 1;
     return ATTREE_OK;
 }
 
@@ -358,7 +360,7 @@ attree_status attree__plan_make(attree_plan **plan, const attree_desc *desc, int
                           .segment_room = segments,
                           .segments = first,
                           .spare = first + segments};
-    status = fill_plan(made, desc, default_threads);
+    status = fill_plan(made, default_threads);
     if (status == ATTREE_OK)
         *plan = made;
     else
@@ -383,7 +385,7 @@ attree_status attree__plan_remake(attree_plan *plan, const attree_desc *desc, in
         made.segment_room = made.segment_count;
     }
     if (status == ATTREE_OK)
-        status = fill_plan(&made, desc, default_threads);
+        status = fill_plan(&made, default_threads);
     if (status != ATTREE_OK) {
         free(grown);
         return status;
@@ -482,8 +484,9 @@ attree__keys attree__plan_blocks(const attree_plan *plan, const attree__tile *ti
 {
     const attree__problem *p = &plan->problem;
     const attree__segment *s = tile->segment;
-    const attree__keys low = attree__problem_visible(p, &s->sequence, tile->row / p->group);
-    const attree__keys high = attree__problem_visible(p, &s->sequence, (tile->row + tile->rows - 1) / p->group);
+    const attree__keys low = attree__problem_visible(p, &s->sequence, attree__query_row_at(tile->row, p->group).query);
+    const attree__keys high =
+        attree__problem_visible(p, &s->sequence, attree__query_row_at(tile->row + tile->rows - 1, p->group).query);
     int64_t first = low.first / ATTREE__BLOCK, end = ceil_div(high.end, ATTREE__BLOCK);
     if (first < chunk * s->chunk_blocks)
         first = chunk * s->chunk_blocks;

@@ -9,8 +9,6 @@
 #ifndef ATTREE_PLAN_H
 #define ATTREE_PLAN_H
 
-#include <stdatomic.h>
-
 #include "desc.h"
 #include "kernel.h"
 
@@ -56,15 +54,6 @@ struct attree_plan {
     void *grown; /* the memory of both, when an update needed more than there was; NULL: they follow here */
 };
 
-/* What the workers of one run share, at the start of the workspace. */
-typedef struct attree__shared {
-    _Atomic uint64_t begun;      /* run_mark() between the begin and the end of a run */
-    _Atomic int64_t next[2];     /* the next task, or tile, that nobody has taken, of each phase */
-    _Atomic int64_t done[2];     /* tasks, or tiles, that are finished, of each phase */
-    _Atomic int64_t joined[2];   /* workers that have come, of each phase: each takes the next scratch */
-    _Atomic int64_t first_empty; /* smallest row id with nothing to attend to; INT64_MAX: none */
-} attree__shared;
-
 /* One tile of one (batch, group). */
 typedef struct attree__tile {
     const attree__segment *segment;
@@ -97,8 +86,5 @@ const attree__segment *attree__plan_segment(const attree_plan *plan, int64_t bat
 /* The blocks first <= b < end that geometry lets some row of the tile see, among those of chunk `chunk`; empty: first =
  * end. */
 attree__keys attree__plan_blocks(const attree_plan *plan, const attree__tile *tile, int64_t chunk);
-
-/* Checks the arguments of a run, the workspace included. (In task.c.) */
-attree_status attree__task_check(const attree_plan *plan, const attree_args *args);
 
 #endif /* ATTREE_PLAN_H */

@@ -2,14 +2,14 @@
  * alone. */
 #include "run.h"
 
-#include "compiler.h"
-#include "plan.h"
+#include "args.h"
+#include "progress.h"
+#include "task.h"
 
-/* Arguments were checked by attree_run_begin; what a worker can still report is kept for attree_run_end. */
 static void work_alone(const attree_plan *plan, const attree_args *args)
 {
-    for (int32_t phase = 0; phase < attree_plan_phases(plan); phase++)
-        (void)attree_run_worker(plan, args, phase, 0, 1);
+    for (int32_t phase = 0; phase < plan->phases; phase++)
+        attree__task_work(plan, args, phase);
 }
 
 #ifdef _OPENMP
@@ -25,9 +25,8 @@ static void work(const attree_plan *plan, const attree_args *args)
 {
 #pragma omp parallel num_threads(plan->workers)
     {
-        const int32_t phases = attree_plan_phases(plan), worker = omp_get_thread_num(), workers = omp_get_num_threads();
-        for (int32_t phase = 0; phase < phases; phase++) {
-            (void)attree_run_worker(plan, args, phase, worker, workers);
+        for (int32_t phase = 0; phase < plan->phases; phase++) {
+            attree__task_work(plan, args, phase);
 #pragma omp barrier
         }
     }
@@ -40,12 +39,14 @@ static void work(const attree_plan *plan, const attree_args *args) { work_alone(
 
 attree_status attree_run(const attree_plan *plan, const attree_args *args)
 {
-    const attree_status status = attree_run_begin(plan, args);
+    attree_args whole;
+    const attree_status status = attree__args_check(&whole, plan, args);
     if (status != ATTREE_OK)
         return status;
+    attree__progress_begin(plan, whole.workspace);
     if (plan->workers > 1)
-        work(plan, args);
+        work(plan, &whole);
     else
-        work_alone(plan, args);
-    return attree_run_end(plan, args);
+        work_alone(plan, &whole);
+    return attree__progress_end(plan, whole.workspace);
 }

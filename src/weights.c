@@ -3,9 +3,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "args.h"
 #include "block.h"
 #include "contract.h"
 #include "error.h"
+#include "query_row.h"
 #include "simd/fpenv.h"
 
 static attree_status check_index(const char *name, int64_t index, int64_t count)
@@ -16,15 +18,13 @@ static attree_status check_index(const char *name, int64_t index, int64_t count)
     return ATTREE_OK;
 }
 
+/* args is whole. */
 static attree_status check_weights(const attree_plan *plan, const attree_args *args, const int64_t at[3],
                                    const float *weights)
 {
-    attree_status status = attree__task_check(plan, args);
-    if (status != ATTREE_OK)
-        return status;
     if (!args->lse || !weights)
         return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", args->lse ? "weights" : "lse");
-    status = check_index("batch", at[0], plan->problem.batch);
+    attree_status status = check_index("batch", at[0], plan->problem.batch);
     if (status == ATTREE_OK)
         status = check_index("head", at[1], plan->problem.q_heads);
     return status == ATTREE_OK ? check_index("query", at[2], attree__plan_segment(plan, at[0])->sequence.q_len)
@@ -41,24 +41,29 @@ static void block_weights(const attree__fold *f, float lse, float *weights)
 }
 
 /* The public signature. NOLINTNEXTLINE(readability-function-size) */
-attree_status attree_weights(const attree_plan *plan, const attree_args *args, int64_t batch, int64_t head,
+attree_status attree_weights(const attree_plan *plan, const attree_args *given, int64_t batch, int64_t head,
                              int64_t query, float *weights)
 {
-    const attree_status status = check_weights(plan, args, (int64_t[]){batch, head, query}, weights);
+    attree_args whole;
+    const attree_args *const args = &whole;
+    attree_status status = attree__args_check(&whole, plan, given);
+    if (status == ATTREE_OK)
+        status = check_weights(plan, args, (int64_t[]){batch, head, query}, weights);
     if (status != ATTREE_OK)
         return status;
     const attree__problem *p = &plan->problem;
     const attree__segment *segment = attree__plan_segment(plan, batch);
     const attree__sequence *s = &segment->sequence;
-    const attree__tile tile = {segment, batch, head / p->group, query * p->group + head % p->group, 1, 0};
+    const attree__tile tile = {
+        segment, batch, head / p->group, attree__query_row_number(query, head % p->group, p->group), 1, 0};
     const float lse = args->lse[batch * p->lse.batch + head * p->lse.head + (s->q_start + query) * p->lse.token];
     const int64_t keys = p->ragged_kv ? s->kv_len : p->kv_len;
     memset(weights, 0, (size_t)keys * sizeof *weights);
     const attree__fpenv caller = attree__fpenv_enter();
-    float *const q = (float *)(void *)((char *)args->workspace + plan->scratch_offset + plan->packed_offset);
+    const attree__worker worker = attree__worker_at(plan, args, 0);
+    float *const q = (float *)(void *)(worker.scratch + plan->packed_offset);
     const attree__queries queries = attree__block_queries(plan, args, &tile);
     attree__kernels_contract.pack_queries(q, &queries, p->qk_width);
-    const attree__worker worker = {plan, args, (char *)args->workspace + plan->scratch_offset};
     for (int64_t b = 0; b < segment->blocks; b++) {
         attree__block block;
         if (!attree__block_init(&block, &worker, &tile, b, 0))

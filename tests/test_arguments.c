@@ -271,7 +271,8 @@ typedef struct bad_field {
 static const bad_field bad_fields[] = {
     {FIELD(size), 0, ATTREE_ERROR_SIZE},
     {FIELD(size), 1, ATTREE_ERROR_SIZE},
-    {FIELD(size), sizeof(attree_desc) - 8, ATTREE_ERROR_SIZE},
+    {FIELD(size), offsetof(attree_desc, q) - 8, ATTREE_ERROR_SIZE},
+    {FIELD(size), sizeof(attree_desc) - 4, ATTREE_ERROR_SIZE},
     {FIELD(size), sizeof(attree_desc) + 8, ATTREE_ERROR_SIZE}, /* a newer header */
     {FIELD(size), -1, ATTREE_ERROR_SIZE},
     {FIELD(batch), -1, ATTREE_ERROR_SHAPE},
@@ -563,7 +564,8 @@ static void test_good_threads(void **state)
 static void test_args_size(void **state)
 {
     const problem *p = *state;
-    const size_t sizes[] = {0, 1, sizeof(attree_args) - 8, sizeof(attree_args) + 8, SIZE_MAX};
+    const size_t sizes[] = {
+        0, 1, offsetof(attree_args, mask) - 8, sizeof(attree_args) - 4, sizeof(attree_args) + 8, SIZE_MAX};
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         attree_args args = p->args;
         args.size = sizes[i];

@@ -230,7 +230,7 @@ static void draw_shape(fields *f, drawer *d)
     f->qk_width = often(d, 10) ? 0 : draw_width(d);
     f->v_width = often(d, 300) && f->qk_width > 0 ? f->qk_width : draw_width(d);
     /* Several threads have work from 2^19 multiply-adds on. */
-    const double most = often(d, 700) ? 5e4 : often(d, 800) ? 1e6 : 3e6;
+    const double most = often(d, 600) ? 5e4 : often(d, 750) ? 1e6 : 4e6;
     int64_t *const sizes[] = {&f->batch, &f->kv_heads, &f->group, &f->q_len, &f->kv_len, &f->qk_width, &f->v_width};
     while (work_of(f) > most) {
         int64_t *const size = sizes[draw(d, 0, 6)];

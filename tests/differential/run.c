@@ -180,7 +180,7 @@ static bool call(const job *j, const attree_desc *d, attree_args *a, attree_plan
         status = attree_attention(d, a);
     else {
         status = make_plan(j, plan, d);
-        j->counts->two_phases += attree_plan_phases(*plan) == 2;
+        j->counts->two_phases += status == ATTREE_OK && attree_plan_phases(*plan) == 2;
         if (status == ATTREE_OK && !take_workspace(j, *plan, a)) {
             (void)mode_leave(j, before);
             return job_fails(j, "too large");

@@ -220,20 +220,38 @@ static double work_of(const fields *f)
            (double)(f->qk_width + f->v_width + 16);
 }
 
-static void draw_shape(fields *f, drawer *d)
+static void draw_heads_and_widths(fields *f, drawer *d)
 {
     f->batch = often(d, 8) ? 0 : often(d, 500) ? 1 : often(d, 30) ? draw(d, 5, BATCH_MOST) : draw(d, 1, 4);
     f->kv_heads = often(d, 600) ? 1 : often(d, 900) ? draw(d, 1, 4) : draw(d, 5, 9);
     f->group = often(d, 500) ? 1 : often(d, 900) ? draw(d, 1, 8) : draw(d, 9, 71);
-    f->q_len = draw_queries(d);
-    f->kv_len = draw_keys(d);
     f->qk_width = often(d, 10) ? 0 : draw_width(d);
     f->v_width = often(d, 300) && f->qk_width > 0 ? f->qk_width : draw_width(d);
+}
+
+/* Rows enough for many tiles. */
+static void draw_prefill(fields *f, drawer *d)
+{
+    f->batch = draw(d, 1, 2);
+    f->group = draw(d, 1, 8);
+    f->q_len = draw(d, 100, 3000) / f->group;
+    f->kv_heads = often(d, 700) ? 1 : 2;
+    f->kv_len = draw(d, 2, 80);
+}
+
+static void draw_shape(fields *f, drawer *d)
+{
+    draw_heads_and_widths(f, d);
+    f->q_len = draw_queries(d);
+    f->kv_len = draw_keys(d);
+    const bool prefill = often(d, 80);
+    if (prefill)
+        draw_prefill(f, d);
     /* Several threads have work from 2^19 multiply-adds on. */
-    const double most = often(d, 600) ? 5e4 : often(d, 750) ? 1e6 : 4e6;
-    int64_t *const sizes[] = {&f->batch, &f->kv_heads, &f->group, &f->q_len, &f->kv_len, &f->qk_width, &f->v_width};
+    const double most = prefill ? 2e6 : often(d, 600) ? 5e4 : often(d, 750) ? 1e6 : 4e6;
+    int64_t *const sizes[] = {&f->qk_width, &f->v_width, &f->kv_len, &f->batch, &f->kv_heads, &f->group, &f->q_len};
     while (work_of(f) > most) {
-        int64_t *const size = sizes[draw(d, 0, 6)];
+        int64_t *const size = sizes[draw(d, 0, prefill ? 4 : 6)];
         *size = *size > 1 ? (*size + draw(d, 0, 1)) / 2 : *size;
     }
 }

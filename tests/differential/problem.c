@@ -306,7 +306,7 @@ static void draw_terms(fields *f, drawer *d)
     f->bias_type = often(d, 500) ? 0 : draw(d, 0, 2);
     f->bias_sizes = often(d, 500) ? 0 : draw(d, 0, 15);
     f->mask = often(d, 650) ? 0 : draw(d, 1, 2);
-    f->mask_sizes = often(d, 500) ? 0 : draw(d, 0, 15);
+    f->mask_sizes = often(d, 400) ? 0 : often(d, 400) ? draw(d, 6, 7) : draw(d, 0, 15);
     f->mask_shows = draw(d, 0, 16);
     f->score = often(d, 700) ? 0 : draw(d, 1, 2);
     static const int64_t cells[] = {1, 16, 64, 256, 1024};

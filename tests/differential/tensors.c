@@ -184,6 +184,18 @@ static void find_seen(const tensors *t, int64_t b, int32_t *seen)
         seen[j] += seen[j - 1];
 }
 
+/* Keys that one mask for all queries and heads hides are garbage, too. */
+static void forget_masked(const tensors *t, int64_t b, int32_t *seen)
+{
+    const pairs *m = &t->mask;
+    if (!m->elements || m->size[1] != 1 || m->size[2] != 1 || t->all_seen)
+        return;
+    const char *const row = m->elements + (m->size[0] == 1 ? 0 : b) * m->size[3];
+    for (int64_t j = 0; j < t->s.entry[b].kv_len; j++)
+        if (!row[m->size[3] == 1 ? 0 : t->s.entry[b].kv_start + j])
+            seen[j] = 0;
+}
+
 static void fill_cache(const tensors *t, const cache *c)
 {
     const fields *f = t->f;
@@ -191,6 +203,7 @@ static void fill_cache(const tensors *t, const cache *c)
     for (int64_t b = 0; b < f->batch; b++) {
         const entry *e = &t->s.entry[b];
         find_seen(t, b, seen);
+        forget_masked(t, b, seen);
         for (int64_t j = t->there.first; j < t->there.end && j < e->kv_len; j++)
             for (int64_t g = 0; g < f->kv_heads && seen[j]; g++) {
                 const int64_t row = (e->kv_batch * f->kv_heads + g) * f->kv_len + e->kv_start + j;

@@ -332,6 +332,25 @@ static void draw_numbers(fields *f, drawer *d)
     f->append = often(d, 100);
 }
 
+/* One token of a long sequence, in whole vectors one after the other: what decoders do, and random sizes hardly ever.
+ */
+static void draw_decode(fields *f, drawer *d)
+{
+    f->batch = 1;
+    f->q_len = draw(d, 1, 2);
+    f->group = draw(d, 1, 3);
+    f->kv_len = draw(d, 500, 2500);
+    f->qk_width = 16 * draw(d, 1, 6);
+    f->v_width = 16 * draw(d, 1, 6);
+    f->k_layout = f->v_layout = often(d, 700) ? 0 : LAYOUT_GIVEN + 2;
+    f->k_type = draw(d, 0, 2);
+    f->v_type = draw(d, 0, 2);
+    f->panels = f->kv_starts = 0;
+    f->use_window = often(d, 200);
+    f->mask = often(d, 500) ? 0 : draw(d, 1, 2);
+    f->mask_sizes = draw(d, 6, 7);
+}
+
 fields draw_problem(uint64_t seed, int64_t isas)
 {
     fields f = {.seed = (int64_t)(mix(seed) >> 1)};
@@ -340,6 +359,8 @@ fields draw_problem(uint64_t seed, int64_t isas)
     draw_layouts(&f, &d);
     draw_terms(&f, &d);
     draw_numbers(&f, &d);
+    if (often(&d, 80))
+        draw_decode(&f, &d);
     f.isas = isas & (often(&d, 300) ? -1 : ~((int64_t)1 << ATTREE_ISA_SCALAR));
     f.calls = ((int64_t)1 << draw(&d, 0, CALL_FORMS - 1)) | ((int64_t)1 << draw(&d, 0, CALL_FORMS - 1));
     f.threads = often(&d, 300) ? 1 : often(&d, 850) ? draw(&d, 2, 5) : draw(&d, 6, 33);

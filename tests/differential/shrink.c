@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* What threads do differs from time to time. */
-enum { TRIES = 600, THREAD_TRIES = 4 };
+enum { TRIES = 600, THREAD_TRIES = 4, SECONDS = 15 };
 
 char program_path[4096];
 
@@ -22,6 +22,7 @@ static bool fails_once(const fields *f)
         const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
         dup2(nowhere, STDOUT_FILENO);
         dup2(nowhere, STDERR_FILENO);
+        alarm(SECONDS);
         execl(program_path, program_path, "--fields", text, (char *)NULL);
         _exit(0);
     }

@@ -73,7 +73,7 @@ static void catch_signals(void)
 
 /* So that what a sanitizer finds is a signal, too. */
 const char *__asan_default_options(void);
-const char *__asan_default_options(void) { return "abort_on_error=1:detect_leaks=0"; }
+const char *__asan_default_options(void) { return "abort_on_error=1"; }
 const char *__ubsan_default_options(void);
 const char *__ubsan_default_options(void) { return "abort_on_error=1:halt_on_error=1:print_stacktrace=1"; }
 

@@ -114,6 +114,22 @@ fault windows_may_be_negative src/desc.c 's/sides\[i\].given < -1/sides[i].given
 fault outputs_may_overlap_a_mask src/args.c 's/span_if(args->mask, p->mask.span)/(attree__span){0, 0}/' arguments
 fault block_needs_no_score src/args.c 's/ && args->block && !args->score/ \&\& false/' arguments
 
+# What random problems notice.
+fault mask_dropped_where_block_is_full src/block.c 's/^        t->score = NULL;/        t->score = NULL, t->mask.data = NULL;/' differential
+fault block_told_of_whole_blocks src/block.c 's/left < ATTREE__BLOCK ? left : ATTREE__BLOCK, ranges/ATTREE__BLOCK, ranges/' differential
+fault tiles_counted_before_rounding src/plan.c 's/s->tiles = ceil_div(s->group_rows, s->tile_rows);/s->tiles = tiles;/' differential
+fault levels_one_less src/plan.c 's/most_levels(plan, folds);/most_levels(plan, folds) - 1;/' differential
+fault scratch_for_a_worker_less src/plan.c 's/total, plan->workers, (int64_t)scratch/total, plan->workers - (plan->workers > 2), (int64_t)scratch/' differential
+fault any_empty_row_named src/task.c 's/while (id < known &&/while (known == INT64_MAX \&\&/' differential
+fault empty_row_query_and_head_swapped src/task.c \
+    's/row % p->q_len, row \/ p->q_len % p->q_heads,/row \/ p->q_len % p->q_heads, row % p->q_len,/' differential
+fault unseen_chunks_not_cleared src/task.c 's/(s->chunks == 1 || visible.first < visible.end)/s->chunks == 1/' differential
+fault mode_of_the_caller_not_restored src/task.c 's/^    attree__fpenv_leave(caller);/    (void)caller;/' differential
+fault merged_nan_not_canonical src/partial.c 's/= attree__canonical(fmaf(right\[i\], b, left\[i\] \* a))/= fmaf(right[i], b, left[i] * a)/' differential
+fault mask_bit_before_0_scalar src/contract.h 's/bytes\[n >> 3\] >> (n & 7)/bytes[n \/ 8] >> (n \& 7)/' differential
+fault mask_bit_before_0_vector src/kernels/terms.inc.c 's/first = n >> 3/first = n \/ 8/' differential
+fault masked_keys_multiplied_by_zero src/kernels/step.inc.c 's/if (strips\[n\].groups\[0\].pierced)/if (false)/' differential
+
 keep='' list='' chosen=()
 while (($#)); do
     case $1 in

@@ -141,7 +141,7 @@ static void pack(head_rows *h)
 
 static void export_state(float *to, const attree__states *s, int64_t row, int64_t v_width)
 {
-    to[0] = s->m[row] + 0.0f; /* the sign of a maximum of 0 is open: always +0 here */
+    to[0] = s->m[row] + 0.0f; /* never -0 */
     to[1] = attree__canonical(s->l[row]);
     for (int64_t e = 0; e < v_width; e++)
         to[2 + e] = attree__canonical(s->u[row * s->u_stride + e]);

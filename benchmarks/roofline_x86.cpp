@@ -25,12 +25,16 @@ inline void fetch(const char *data, std::size_t bytes)
         _mm_prefetch(data + line, _MM_HINT_T0);
 }
 
-template <int streams>
-__attribute__((target("avx2"))) void read_avx2(const char *data, std::size_t bytes, std::size_t ahead)
+using Vector32 = long long __attribute__((vector_size(32)));
+using Vector64 = long long __attribute__((vector_size(64)));
+
+/* Inlined where the instruction set has the vector. */
+template <typename Vector, int streams>
+inline __attribute__((always_inline)) void read_vectors(const char *data, std::size_t bytes, std::size_t ahead)
 {
-    constexpr std::size_t step = vectors_each * sizeof(__m256i);
+    constexpr std::size_t step = vectors_each * sizeof(Vector);
     const std::size_t part = bytes / streams;
-    __m256i all[vectors_each] = {};
+    Vector all[vectors_each] = {};
     for (std::size_t at = 0; at < part; at += step) {
 #pragma GCC unroll 8
         for (std::size_t stream = 0; stream < streams; stream++) {
@@ -39,33 +43,23 @@ __attribute__((target("avx2"))) void read_avx2(const char *data, std::size_t byt
                 fetch(from + ahead, step);
 #pragma GCC unroll 4
             for (int v = 0; v < vectors_each; v++)
-                all[v] = _mm256_or_si256(all[v], _mm256_load_si256(reinterpret_cast<const __m256i *>(from) + v));
+                all[v] |= reinterpret_cast<const Vector *>(from)[v];
         }
     }
-    for (const __m256i &kept : all)
-        __asm__ volatile("" : : "x"(kept));
+    for (const Vector &kept : all)
+        __asm__ volatile("" : : "m"(kept));
+}
+
+template <int streams>
+__attribute__((target("avx2"))) void read_avx2(const char *data, std::size_t bytes, std::size_t ahead)
+{
+    read_vectors<Vector32, streams>(data, bytes, ahead);
 }
 
 template <int streams>
 __attribute__((target("avx512f"))) void read_avx512(const char *data, std::size_t bytes, std::size_t ahead)
 {
-    constexpr std::size_t step = vectors_each * sizeof(__m512i);
-    const std::size_t part = bytes / streams;
-    __m512i all[vectors_each] = {};
-    for (std::size_t at = 0; at < part; at += step) {
-#pragma GCC unroll 8
-        for (std::size_t stream = 0; stream < streams; stream++) {
-            const char *const from = data + stream * part + at;
-            if (ahead)
-                fetch(from + ahead, step);
-#pragma GCC unroll 4
-            for (int v = 0; v < vectors_each; v++)
-                all[v] =
-                    _mm512_or_si512(all[v], _mm512_load_si512(from + static_cast<std::size_t>(v) * sizeof(__m512i)));
-        }
-    }
-    for (const __m512i &kept : all)
-        __asm__ volatile("" : : "v"(kept));
+    read_vectors<Vector64, streams>(data, bytes, ahead);
 }
 
 /* Any x86-64; only reached where attree itself would not run. */

@@ -65,10 +65,6 @@ static int64_t log_uniform(random_source *random, int64_t least, int64_t most)
 /* True once in n times. */
 static bool once_in(random_source *random, int64_t n) { return random_integer(random, 1, n) == 1; }
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
-static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-
 /* A number of keys, often beside a block's end. */
 static int64_t random_keys(random_source *random)
 {
@@ -93,6 +89,12 @@ static void choose_sizes(plan_case *c, random_source *random)
                    random_integer(random, 1, WIDTH_LARGEST), random_integer(random, 1, WIDTH_LARGEST));
     if (once_in(random, 2)) /* as models have them */
         d->qk_width = d->v_width = (int64_t)64 << random_integer(random, 0, 2);
+    if (once_in(random, 4)) { /* a step of decoding */
+        d->q_len = random_integer(random, 1, 3);
+        d->q_heads = once_in(random, 2) ? d->kv_heads : d->q_heads;
+    }
+    if (once_in(random, 64))
+        d->qk_width = 0;
     d->threads = once_in(random, 3) ? (int32_t)random_integer(random, 1, 64)
                                     : thread_counts[random_integer(random, 0, THREADS - 1)];
     c->kernels = table(random_integer(random, 0, TABLES - 1));
@@ -160,7 +162,7 @@ static void choose_sequences(plan_case *c, random_source *random)
     }
 }
 
-/* Keys start .. of a shard, pages, panels. */
+/* Shards, pages, panels. */
 static void choose_memory(attree_desc *d, random_source *random)
 {
     static const int64_t page_sizes[] = {1, 7, 16, 64, 100, 256, 1000};
@@ -290,7 +292,7 @@ static void print_strides(page *p, const char *name, const attree_strides *s)
               s->width);
 }
 
-void plan_case_describe(const plan_case *c, char *text, size_t capacity)
+static void describe(const plan_case *c, char *text, size_t capacity)
 {
     page p = {.text = text, .capacity = capacity};
     const attree_desc *d = &c->desc;
@@ -315,4 +317,14 @@ void plan_case_describe(const plan_case *c, char *text, size_t capacity)
     print_numbers(&p, "q_offsets", d->q_offsets, d->batch);
     print_numbers(&p, "q_starts", d->q_starts, d->batch + 1);
     print_numbers(&p, "kv_starts", d->kv_starts, d->batch + 1);
+}
+
+void claim(const subject *s, bool holds, const char *what)
+{
+    if (holds)
+        return;
+    char text[8192], plan[512];
+    describe(s->c, text, sizeof text);
+    (void)attree_plan_describe(s->plan, plan, sizeof plan);
+    fail_msg("not so: %s\n%s\n%s", what, text, plan);
 }

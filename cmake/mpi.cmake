@@ -11,7 +11,7 @@ endif()
 if(ATTREE_MPI AND MPI_C_FOUND)
   add_library(attree_mpi SHARED mpi/attree_mpi.c)
   target_include_directories(attree_mpi PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/mpi> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}> PRIVATE src)
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/mpi> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(attree_mpi PUBLIC attree_shared MPI::MPI_C PRIVATE $<BUILD_INTERFACE:attree_flags>)
   set_target_properties(attree_mpi PROPERTIES C_VISIBILITY_PRESET hidden VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR} EXPORT_NAME mpi

@@ -7,9 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tree.h"
-
-enum { BLOCK = 256 };
+enum { BLOCK = ATTREE_BLOCK_KEYS };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -68,7 +66,7 @@ typedef struct tensor {
 static const void *advance(const tensor *t, const attree_desc *d, int64_t tokens, int64_t skip)
 {
     const bool in_blocks = t->type == ATTREE_Q8_0 || t->type == ATTREE_Q4_0;
-    const int64_t panel = d->flags & ATTREE_K_PANELS && t->strides == &d->k ? 16 : 1;
+    const int64_t panel = d->flags & ATTREE_K_PANELS && t->strides == &d->k ? ATTREE_PANEL_KEYS : 1;
     const int64_t width = in_blocks ? t->width / 32 : t->width, rows = (tokens + panel - 1) / panel * panel;
     attree_strides *const s = t->strides;
     if (s->batch == 0 && s->head == 0 && s->token == 0 && (s->width == 0 || t->adjacent || in_blocks || panel > 1))
@@ -203,7 +201,7 @@ static float *combine(walk *w, int64_t first, int64_t count)
         w->node++;
         return at;
     }
-    const int64_t split = attree__tree_split(count);
+    const int64_t split = attree_tree_split(count);
     float *const left = combine(w, first, split);
     const float *const right = combine(w, first + split, count - split);
     (void)attree_states_merge(left, left, right, s->rows, s->v_width);

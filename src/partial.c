@@ -8,6 +8,9 @@
 #include "dtype.h"
 #include "error.h"
 #include "simd/fpenv.h"
+#include "tree.h"
+
+int64_t attree_tree_split(int64_t blocks) { return blocks > 1 ? attree__tree_split(blocks) : 0; }
 
 /* rows * width numbers must fit memory. */
 static attree_status check_sizes(int64_t rows, int64_t v_width)

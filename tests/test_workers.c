@@ -1,4 +1,5 @@
-/* Running a plan on the caller's own threads: POSIX threads and a barrier, no OpenMP. */
+/* Running a plan on the caller's own threads: POSIX threads and a barrier, no OpenMP. And all forms of a call beside
+ * each other. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <stdlib.h>
@@ -128,11 +129,138 @@ static void one_plan_runs_concurrently(void **state)
     free_tensors(&t);
 }
 
+/* ---- All forms of a call ---- */
+
+/* Rows whose number is just beyond a multiple of a tile's, or of tiles': what is left for the last tile is little. */
+static const struct {
+    int64_t q_len, kv_len, qk_width, v_width, q_heads, kv_heads;
+    int32_t threads;
+    uint32_t flags;
+} shapes[] = {
+    {289, 4, 43, 48, 5, 1, 2, 0},
+    {1441, 300, 64, 64, 1, 1, 2, 0},
+    {1450, 300, 64, 64, 2, 1, 4, 0},
+    {394, 394, 128, 128, 8, 1, 2, 0},
+    {394, 394, 128, 128, 8, 1, 4, 0},
+    {362, 362, 128, 128, 32, 8, 13, ATTREE_CAUSAL},
+    {725, 725, 128, 128, 32, 8, 25, ATTREE_CAUSAL},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static void run_whole(const attree_plan *plan, const attree_args *args)
+{
+    assert_int_equal(attree_run(plan, args), ATTREE_OK);
+}
+
+static void run_one_by_one(const attree_plan *plan, const attree_args *args)
+{
+    enum { WORKERS = 3 };
+    assert_int_equal(attree_run_begin(plan, args), ATTREE_OK);
+    for (int32_t phase = 0; phase < attree_plan_phases(plan); phase++)
+        for (int32_t w = 0; w < WORKERS; w++)
+            assert_int_equal(attree_run_worker(plan, args, phase, w, WORKERS), ATTREE_OK);
+    assert_int_equal(attree_run_end(plan, args), ATTREE_OK);
+}
+
+static void run_threads(const attree_plan *plan, const attree_args *args)
+{
+    crew c = {.plan = plan, .args = *args, .workers = 5};
+    assert_int_equal(attree_run_begin(plan, args), ATTREE_OK);
+    run_crew(&c);
+    assert_int_equal(attree_run_end(plan, args), ATTREE_OK);
+}
+
+/* The problem's plan, made at once, or an update of that of another problem. */
+static attree_plan *plan_of(const attree_desc *d, bool update)
+{
+    attree_desc other = make_desc(1, 2, 1, 700, 900, 32, 32);
+    other.threads = 7;
+    attree_plan *plan;
+    assert_int_equal(attree_plan_create(&plan, update ? &other : d), ATTREE_OK);
+    if (update)
+        assert_int_equal(attree_plan_update(plan, d), ATTREE_OK);
+    return plan;
+}
+
+static void expect_same(const tensors *expected, const tensors *t)
+{
+    assert_same_bits(expected->o, t->o, t->o_count);
+    assert_same_bits(expected->lse, t->lse, t->lse_count);
+}
+
+static void clear(const tensors *t)
+{
+    memset(t->o, 0xff, (size_t)t->o_count * sizeof(float));
+    memset(t->lse, 0xff, (size_t)t->lse_count * sizeof(float));
+}
+
+/* The forms that take a plan, each with a workspace of the size that it asks for. */
+static void expect_same_of_plans(const attree_desc *d, const tensors *expected, const tensors *t)
+{
+    void (*const forms[])(const attree_plan *, const attree_args *) = {run_whole, run_one_by_one, run_threads};
+    for (int n = 0; n < 6; n++) {
+        attree_plan *const plan = plan_of(d, n >= 3);
+        const size_t bytes = attree_plan_workspace(plan);
+        void *const workspace = aligned_alloc(64, bytes);
+        assert_non_null(workspace);
+        memset(workspace, 0xff, bytes);
+        const attree_args args = {.size = sizeof args,
+                                  .q = t->q,
+                                  .k = t->k,
+                                  .v = t->v,
+                                  .o = t->o,
+                                  .lse = t->lse,
+                                  .workspace = workspace,
+                                  .workspace_bytes = bytes};
+        clear(t);
+        forms[n % 3](plan, &args);
+        expect_same(expected, t);
+        free(workspace);
+        attree_plan_destroy(plan);
+    }
+}
+
+static void expect_same_of_one_call(const attree_desc *d, const tensors *expected, const tensors *t)
+{
+    const attree_args args = {.size = sizeof args, .q = t->q, .k = t->k, .v = t->v, .o = t->o, .lse = t->lse};
+    clear(t);
+    assert_int_equal(attree_attention(d, &args), ATTREE_OK);
+    expect_same(expected, t);
+}
+
+/* Each shape on every instruction set, against the scalar kernels on one thread. */
+static void all_forms_of_a_call_give_the_same_bits(void **state)
+{
+    (void)state;
+    attree_isa isas[8];
+    const int count = available_isas(isas);
+    for (int n = 0; n < SHAPES; n++) {
+        attree_desc d = make_desc(1, shapes[n].q_heads, shapes[n].kv_heads, shapes[n].q_len, shapes[n].kv_len,
+                                  shapes[n].qk_width, shapes[n].v_width);
+        if (n > 0 && thinned_out())
+            continue;
+        d.flags = shapes[n].flags;
+        d.isa = ATTREE_ISA_SCALAR;
+        tensors expected = make_tensors(&d, (uint64_t)n), t = make_tensors(&d, (uint64_t)n);
+        run_tensors(&d, &expected);
+        d.threads = shapes[n].threads;
+        for (int i = 0; i < count; i++) {
+            d.isa = (int32_t)isas[i];
+            expect_same_of_one_call(&d, &expected, &t);
+            if (isas[i] != ATTREE_ISA_SCALAR) /* slow, and cut by the same plan code */
+                expect_same_of_plans(&d, &expected, &t);
+        }
+        free_tensors(&expected);
+        free_tensors(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_threads_give_the_bits_of_openmp),
         cmocka_unit_test(one_plan_runs_concurrently),
+        cmocka_unit_test(all_forms_of_a_call_give_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,6 +40,11 @@ extern "C" {
 #define ATTREE_VERSION_MINOR 1
 #define ATTREE_VERSION_PATCH 0
 
+/* Parts of the contract that callers must know to shard keys and to lay out panels: keys of a block, which is a leaf of
+ * the merge tree; keys of a panel. */
+#define ATTREE_BLOCK_KEYS 256
+#define ATTREE_PANEL_KEYS 16
+
 /* The version of the library that is running, "0.1.0"; static storage. */
 ATTREE_API const char *attree_version(void);
 
@@ -343,6 +348,10 @@ ATTREE_API attree_status attree_quantize(int32_t type, int64_t width, const floa
 ATTREE_API attree_status attree_dequantize(int32_t type, int64_t width, const void *row, float scale, float *numbers);
 
 /* ---- Partial results --------------------------------------------------------------------------------------------- */
+
+/* Blocks of the left subtree of the merge tree over `blocks` blocks: the largest power of two below. 0 for a leaf, and
+ * for no block. */
+ATTREE_API int64_t attree_tree_split(int64_t blocks);
 
 /* result[i] = left[i] combined with right[i], for rows states of E + 2 numbers each; result may be left or right. Rows
  * with NaN stay so: unlike attree_state_merge_f32, nothing is refused. */

@@ -93,7 +93,6 @@ fault block_partial_ignored src/block.c 's/partial = partial || kind == ATTREE_B
 fault block_full_ignored src/block.c 's/if (!partial)$/if (false)/'
 fault weights_without_lse src/weights.c 's/scores\[j\] - lse/scores[j]/'
 
-<<<<<<< HEAD
 # Results beside o: weights, states, caches; whether a run is done.
 fault weights_of_padding_not_written src/weights.c 's/p->ragged_kv ? s->kv_len : p->kv_len/s->kv_len/' weights
 fault weights_beyond_a_ragged_entry src/weights.c 's/p->ragged_kv ? s->kv_len : p->kv_len/p->kv_len/' weights
@@ -105,7 +104,6 @@ fault ended_runs_stay_open src/task.c 's/atomic_store_explicit(&shared_of(args)-
 fault finite_numbers_become_infinite src/quant.c 's/ATTREE_OK : check_range(type, from)/ATTREE_OK : ATTREE_OK/' append
 fault values_are_checked_after_keys_are_written src/cache.c \
     's/for_all_rows(plan, &transfers\[i\], check_rows)/for_all_rows(plan, \&transfers[0], check_rows)/' append
-=======
 # Plans.
 fault tiles_counted_before_rounding src/plan.c 's/s->tiles = ceil_div(s->group_rows, s->tile_rows);/s->tiles = tiles;/' plan
 fault tiles_counted_before_rounding_and_run src/plan.c 's/s->tiles = ceil_div(s->group_rows, s->tile_rows);/s->tiles = tiles;/' workers
@@ -117,7 +115,6 @@ fault widths_unlimited src/plan.c 's/if (problem->qk_width > WIDTH_MOST || probl
 fault ranges_of_one_block src/plan.c 's/rows > folds \* few ? rows : folds \* few/rows/' plan
 fault queries_packed_without_padding src/plan.c 's/round_up(rows, plan->kernels->group_rows) \* p->qk_width/rows * p->qk_width/' plan
 fault states_numbered_from_zero src/plan.c 's/s->first_state = plan->states;/s->first_state = 0;/' plan
->>>>>>> d2ddc48904876e92243d64131c6b74f823faea1c
 
 # Refusals.
 fault kv_lens_beyond_room_accepted src/desc.c 's/desc->kv_lens\[b\] > room/desc->kv_lens[b] > room + 1/' arguments

@@ -1,5 +1,6 @@
 /* What a plan sets aside: levels of the stack of states, regions of the workspace. */
 #include "../src/dtype.h"
+#include "../src/progress.h"
 #include "../src/tree.h"
 #include "plans.h"
 
@@ -191,7 +192,7 @@ void check_workspace(const subject *s)
     const attree_plan *plan = s->plan;
     const int64_t numbers = plan->tile_rows * (plan->u_stride + 2); /* m and l follow u: see states_at */
     region regions[] = {
-        {0, sizeof(attree__shared)},
+        {0, sizeof(attree__progress)},
         {plan->states_offset, plan->states * (int64_t)plan->states_bytes},
         {plan->scratch_offset, plan->workers * (int64_t)plan->scratch_bytes},
     };

@@ -27,11 +27,11 @@ fault window_right_one_less src/desc.c 's/end = position + p->window_right + 1;/
 fault window_right_one_more src/desc.c 's/end = position + p->window_right + 1;/end = position + p->window_right + 2;/'
 fault window_replaces_causal src/desc.c \
     's/if (desc->flags & ATTREE_CAUSAL)/if (desc->flags \& ATTREE_CAUSAL \&\& !(desc->flags \& ATTREE_USE_WINDOW))/'
-fault kv_len_one_less src/desc.c 's/= desc->kv_lens\[b\];/= desc->kv_lens[b] - (desc->kv_lens[b] > 0);/'
-fault kv_len_one_more src/desc.c 's/= desc->kv_lens\[b\];/= desc->kv_lens[b] + (desc->kv_lens[b] < p->kv_len);/'
+fault kv_len_one_less src/desc.c 's/= p->kv_lens\[b\];/= p->kv_lens[b] - (p->kv_lens[b] > 0);/'
+fault kv_len_one_more src/desc.c 's/= p->kv_lens\[b\];/= p->kv_lens[b] + (p->kv_lens[b] < p->kv_len);/'
 fault kv_len_ignored_by_q_offset src/desc.c 's/s.q_offset = s.kv_len - s.q_len;/s.q_offset = p->kv_len - s.q_len;/'
 fault q_offset_defaults_to_zero src/desc.c 's/s.q_offset = s.kv_len - s.q_len;/s.q_offset = 0;/'
-fault q_offsets_ignored src/desc.c 's/s.q_offset = desc->q_offsets\[b\];/s.q_offset = p->q_offset;/'
+fault q_offsets_ignored src/desc.c 's/s.q_offset = p->q_offsets\[b\];/s.q_offset = p->q_offset;/'
 fault q_start_ignored_by_q src/block.c 's/tile->group \* p->group, tile->segment->sequence.q_start}/tile->group * p->group, 0}/'
 fault q_start_ignored_by_pairs src/block.c 's/ + s->q_start \* p->query//'
 fault q_start_ignored_by_o src/task.c 's/(q_start + i) \* p->o.token/i * p->o.token/'
@@ -43,7 +43,7 @@ fault keys_after_the_window_not_hidden src/kernels/softmax.inc.c 's/tail_hidden 
 fault keys_before_the_window_not_hidden src/kernels/softmax.inc.c 's/vf_first(row->seen.from - j, hidden, tail_hidden)/tail_hidden/'
 
 # Combining, sinks, finishing.
-fault sinks_dropped src/task.c 's/if (c->args->sinks)$/if (false)/'
+fault sinks_dropped src/task.c 's/if (w->args->sinks)$/if (false)/'
 fault sink_of_another_group src/task.c 's/sinks\[tile->group \* group + /sinks[/'
 fault u_not_rescaled_scalar src/contract.c 's/au\[e\] \* fa)/au[e])/'
 fault u_not_rescaled_vector src/kernels/combine.inc.c 's/vf_mul(vf_load(au + e), wide_fa)/vf_load(au + e)/'
@@ -65,7 +65,7 @@ fault narrow_keys_packed_out_of_order src/kernels/pack.inc.c 's/(c + i \* lanes 
 fault keys_not_advanced src/kernels/pack.inc.c 's/^            fours->at\[i\] += .*/            (void)i;/' kernels
 fault heads_in_turns_with_tiles_in_a_row src/plan.c 's/s->heads_together ? task % tiles : task \/ s->chunks/task \/ s->chunks/' bits
 fault scales_of_a_page_too_many src/block.c 's/s.page_size - (s.first + j) % s.page_size : ATTREE__BLOCK/ATTREE__BLOCK : ATTREE__BLOCK/' paged
-fault blocks_at_once_in_a_row src/task.c 's/combine_levels(c, tile, level, level + (int32_t)split);/combine_levels(c, tile, level, level + 1);/' bits
+fault blocks_at_once_in_a_row src/task.c 's/combine_levels(w, tile, level, level + (int32_t)split);/combine_levels(w, tile, level, level + 1);/' bits
 
 # Scores.
 fault softcap_after_bias_scalar src/contract.c \
@@ -98,9 +98,9 @@ fault weights_of_padding_not_written src/weights.c 's/p->ragged_kv ? s->kv_len :
 fault weights_beyond_a_ragged_entry src/weights.c 's/p->ragged_kv ? s->kv_len : p->kv_len/p->kv_len/' weights
 fault zero_maximum_exported_with_its_sign src/task.c 's/states->m\[r\] + 0.0f;/states->m[r];/' edges
 fault zero_maximum_merged_with_its_sign src/partial.c 's/= m + 0.0f;/= m;/' edges
-fault unfinished_phases_pass src/task.c 's/if (left > 0)/if (false)/' host_threads
-fault runs_need_no_begin src/task.c 's/ != run_mark(plan, args))/ == 1)/' host_threads
-fault ended_runs_stay_open src/task.c 's/atomic_store_explicit(&shared_of(args)->begun, 0, memory_order_relaxed);//' host_threads
+fault unfinished_phases_pass src/progress.c 's/if (left > 0)/if (false)/' host_threads
+fault runs_need_no_begin src/progress.c 's/ != run_mark(plan, workspace))/ == 1)/' host_threads
+fault ended_runs_stay_open src/progress.c 's/atomic_store_explicit(&progress->begun, 0, memory_order_relaxed);//' host_threads
 fault finite_numbers_become_infinite src/quant.c 's/ATTREE_OK : check_range(type, from)/ATTREE_OK : ATTREE_OK/' append
 fault values_are_checked_after_keys_are_written src/cache.c \
     's/for_all_rows(plan, &transfers\[i\], check_rows)/for_all_rows(plan, \&transfers[0], check_rows)/' append
@@ -120,7 +120,7 @@ fault states_numbered_from_zero src/plan.c 's/s->first_state = plan->states;/s->
 fault kv_lens_beyond_room_accepted src/desc.c 's/desc->kv_lens\[b\] > room/desc->kv_lens[b] > room + 1/' arguments
 fault starts_may_decrease src/desc.c 's/if (starts\[b + 1\] < starts\[b\])/if (starts[b + 1] < 0)/' arguments
 fault starts_may_lose_tokens src/desc.c 's/if (starts\[batch\] != tokens)/if (starts[batch] > tokens)/' arguments
-fault sinks_may_be_infinite src/args.c 's/(isnan(args->sinks\[h\]) || args->sinks\[h\] == INFINITY)/isnan(args->sinks[h])/' arguments
+fault sinks_may_be_infinite src/dtype.h 's/return bits == 0x7f800000u || /return /' arguments
 fault windows_may_be_negative src/desc.c 's/sides\[i\].given < -1/sides[i].given < -2/' arguments
 fault outputs_may_overlap_a_mask src/args.c 's/span_if(args->mask, p->mask.span)/(attree__span){0, 0}/' arguments
 fault block_needs_no_score src/args.c 's/ && args->block && !args->score/ \&\& false/' arguments
@@ -131,8 +131,8 @@ fault block_told_of_whole_blocks src/block.c 's/left < ATTREE__BLOCK ? left : AT
 fault tiles_counted_before_rounding src/plan.c 's/s->tiles = ceil_div(s->group_rows, s->tile_rows);/s->tiles = tiles;/' differential
 fault levels_one_less src/plan.c 's/most_levels(plan, folds);/most_levels(plan, folds) - 1;/' differential
 fault scratch_for_a_worker_less src/plan.c 's/total, plan->workers, (int64_t)scratch/total, plan->workers - (plan->workers > 2), (int64_t)scratch/' differential
-fault any_empty_row_named src/task.c 's/while (id < known &&/while (known == INT64_MAX \&\&/' differential
-fault empty_row_query_and_head_swapped src/task.c \
+fault any_empty_row_named src/progress.c 's/while (row_id < known &&/while (known == INT64_MAX \&\&/' differential
+fault empty_row_query_and_head_swapped src/progress.c \
     's/row % p->q_len, row \/ p->q_len % p->q_heads,/row \/ p->q_len % p->q_heads, row % p->q_len,/' differential
 fault unseen_chunks_not_cleared src/task.c 's/(s->chunks == 1 || visible.first < visible.end)/s->chunks == 1/' differential
 fault mode_of_the_caller_not_restored src/task.c 's/^    attree__fpenv_leave(caller);/    (void)caller;/' differential

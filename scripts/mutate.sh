@@ -104,6 +104,8 @@ fault ended_runs_stay_open src/progress.c 's/atomic_store_explicit(&progress->be
 fault finite_numbers_become_infinite src/quant.c 's/ATTREE_OK : check_range(type, from)/ATTREE_OK : ATTREE_OK/' append
 fault values_are_checked_after_keys_are_written src/cache.c \
     's/for_all_rows(plan, &transfers\[i\], check_rows)/for_all_rows(plan, \&transfers[0], check_rows)/' append
+fault one_thread_does_all src/run.c 's/if (plan->workers > 1)/if (false)/' workers
+
 # Plans.
 fault tiles_counted_before_rounding src/plan.c 's/s->tiles = ceil_div(s->group_rows, s->tile_rows);/s->tiles = tiles;/' plan
 fault tiles_counted_before_rounding_and_run src/plan.c 's/s->tiles = ceil_div(s->group_rows, s->tile_rows);/s->tiles = tiles;/' workers
@@ -123,13 +125,17 @@ fault starts_may_lose_tokens src/desc.c 's/if (starts\[batch\] != tokens)/if (st
 fault sinks_may_be_infinite src/dtype.h 's/return bits == 0x7f800000u || /return /' arguments
 fault windows_may_be_negative src/desc.c 's/sides\[i\].given < -1/sides[i].given < -2/' arguments
 fault outputs_may_overlap_a_mask src/args.c 's/span_if(args->mask, p->mask.span)/(attree__span){0, 0}/' arguments
+fault finish_may_overlap_sinks src/args.c '/^static attree_status check_finished/,/^}/s/per_head(p, args->sinks), 4/(attree__span){0, 0}, 4/' partial
+fault states_of_finish_may_overflow src/args.c '/^static attree_status check_finished/,/^}/s/if (p->states_span.high < 0)/if (false)/' partial
+fault values_may_be_appended_to_inputs src/args.c 's/{"cache_v", t->cache_v, p->v_span, attree__dtype_alignment(p->v_type), true}/{"cache_v", t->cache_v, p->v_span, attree__dtype_alignment(p->v_type), false}/' append
+fault scales_may_be_appended_to_inputs src/args.c 's/\("cache_k_scales", .*, 4, \)true/\1false/' append
 fault block_needs_no_score src/args.c 's/ && args->block && !args->score/ \&\& false/' arguments
 
 # What random problems notice.
 fault mask_dropped_where_block_is_full src/block.c 's/^        t->score = NULL;/        t->score = NULL, t->mask.data = NULL;/' differential
 fault block_told_of_whole_blocks src/block.c 's/left < ATTREE__BLOCK ? left : ATTREE__BLOCK, ranges/ATTREE__BLOCK, ranges/' differential
-fault tiles_counted_before_rounding src/plan.c 's/s->tiles = ceil_div(s->group_rows, s->tile_rows);/s->tiles = tiles;/' differential
-fault levels_one_less src/plan.c 's/most_levels(plan, folds);/most_levels(plan, folds) - 1;/' differential
+fault tiles_counted_before_rounding_drawn src/plan.c 's/s->tiles = ceil_div(s->group_rows, s->tile_rows);/s->tiles = tiles;/' differential
+fault one_level_too_few_drawn src/plan.c 's/most_levels(plan, folds);/most_levels(plan, folds) - 1;/' differential
 fault scratch_for_a_worker_less src/plan.c 's/total, plan->workers, (int64_t)scratch/total, plan->workers - (plan->workers > 2), (int64_t)scratch/' differential
 fault any_empty_row_named src/progress.c 's/while (row_id < known &&/while (known == INT64_MAX \&\&/' differential
 fault empty_row_query_and_head_swapped src/progress.c \

@@ -471,6 +471,29 @@ static void bad_pointers_are_refused(void **state)
     free_problem(&p);
 }
 
+/* The cache must not be where the new tokens are. */
+static void overlaps_are_refused(void **state)
+{
+    (void)state;
+    append_problem p;
+    make_problem(&p, &refused_case);
+    attree_new_tokens tokens = p.tokens;
+    tokens.cache_k = p.new_v;
+    expect_refused(&p, &p.desc, &tokens, ATTREE_ERROR_ALIAS);
+    tokens = p.tokens;
+    tokens.cache_v = p.new_k;
+    expect_refused(&p, &p.desc, &tokens, ATTREE_ERROR_ALIAS);
+    tokens = p.tokens;
+    tokens.cache_k_scales = p.new_v;
+    expect_refused(&p, &p.desc, &tokens, ATTREE_ERROR_ALIAS);
+    free_problem(&p);
+    make_problem(&p, &refused_dense);
+    tokens = p.tokens;
+    tokens.cache_v_scales = p.new_k;
+    expect_refused(&p, &p.desc, &tokens, ATTREE_ERROR_ALIAS);
+    free_problem(&p);
+}
+
 static void types_of_new_tokens_are_float_types(void **state)
 {
     (void)state;
@@ -558,6 +581,7 @@ int main(void)
         cmocka_unit_test(bad_positions_are_refused),
         cmocka_unit_test(bad_pages_are_refused),
         cmocka_unit_test(bad_pointers_are_refused),
+        cmocka_unit_test(overlaps_are_refused),
         cmocka_unit_test(types_of_new_tokens_are_float_types),
         cmocka_unit_test(numbers_that_are_not_finite_are_refused),
         cmocka_unit_test(numbers_that_would_become_infinite_are_refused),

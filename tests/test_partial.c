@@ -734,7 +734,7 @@ static void finishing_refuses_what_it_must(void **state)
 {
     (void)state;
     attree_desc d = make_desc(1, 1, 1, 2, 300, 4, 2);
-    float states[8] = {0.0f, 1.0f, 1.0f, 1.0f, 0.0f, 1.0f, 1.0f, 1.0f}, o[4], lse[2];
+    float states[8] = {0.0f, 1.0f, 1.0f, 1.0f, 0.0f, 1.0f, 1.0f, 1.0f}, o[4], lse[2], zeros[4] = {0.0f};
     const float nan_sink = NAN;
     memset(o, 0xff, sizeof o);
     const struct {
@@ -745,6 +745,7 @@ static void finishing_refuses_what_it_must(void **state)
         {ATTREE_ERROR_NULL, {.states = states, .lse = lse}},
         {ATTREE_ERROR_ALIAS, {.states = states, .o = states + 4, .lse = lse}},
         {ATTREE_ERROR_ALIAS, {.states = states, .o = o, .lse = states}},
+        {ATTREE_ERROR_ALIAS, {.states = states, .o = zeros, .sinks = zeros + 3, .sink_heads = 1}},
         {ATTREE_ERROR_SHAPE, {.states = states, .o = o, .sinks = &nan_sink, .sink_heads = 2}},
         {ATTREE_ERROR_NONFINITE, {.states = states, .o = o, .sinks = &nan_sink, .sink_heads = 1}},
         {ATTREE_ERROR_ALIGN, {.states = (float *)(void *)((char *)states + 1), .o = o}},
@@ -758,6 +759,16 @@ static void finishing_refuses_what_it_must(void **state)
     assert_int_equal(attree_states_merge(states, states, states, -1, 2), ATTREE_ERROR_SHAPE);
     assert_int_equal(attree_states_merge(states, states, states, 1, 0), ATTREE_ERROR_SHAPE);
     assert_int_equal(attree_states_merge(states, states, states, INT64_MAX / 2, 2), ATTREE_ERROR_OVERFLOW);
+}
+
+/* o of two bytes for each row fits 64 bits, states of twelve do not. */
+static void states_of_too_many_rows_are_not_finished(void **state)
+{
+    (void)state;
+    attree_desc d = make_desc(1, 1, 1, (int64_t)1 << 59, 0, 0, 1);
+    d.o_type = ATTREE_F16;
+    float states[3] = {0.0f, 1.0f, 1.0f};
+    assert_int_equal(finish(&d, &(attree_args){.states = states, .o = states}), ATTREE_ERROR_OVERFLOW);
 }
 
 /* ---- Results in the form (o, lse) ---- */
@@ -1039,6 +1050,7 @@ int main(void)
         cmocka_unit_test(a_sink_counts_once),
         cmocka_unit_test(finishing_obeys_the_rule_for_empty_rows),
         cmocka_unit_test(finishing_refuses_what_it_must),
+        cmocka_unit_test(states_of_too_many_rows_are_not_finished),
         cmocka_unit_test(an_empty_output_is_neutral),
         cmocka_unit_test(outputs_merge_by_their_weights),
         cmocka_unit_test(merging_outputs_is_associative_within_rounding),

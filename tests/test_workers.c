@@ -255,12 +255,63 @@ static void all_forms_of_a_call_give_the_same_bits(void **state)
     }
 }
 
+#if defined(_OPENMP)
+/* Threads that have called the score function. */
+typedef struct meeting {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    pthread_t threads[8];
+    int count;
+} meeting;
+
+/* Each thread waits in its first call until a second one has come, or a minute has passed. */
+static void meet(const attree_score_tile *tile, void *user)
+{
+    (void)tile;
+    meeting *const m = user;
+    struct timespec end;
+    (void)clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 60;
+    pthread_mutex_lock(&m->mutex);
+    bool known = false;
+    for (int n = 0; n < m->count; n++)
+        known = known || pthread_equal(m->threads[n], pthread_self());
+    if (!known && m->count < 8) {
+        m->threads[m->count++] = pthread_self();
+        pthread_cond_broadcast(&m->changed);
+        while (m->count < 2 && pthread_cond_timedwait(&m->changed, &m->mutex, &end) == 0)
+            ;
+    }
+    pthread_mutex_unlock(&m->mutex);
+}
+
+static void attree_run_works_with_as_many_threads_as_asked_for(void **state)
+{
+    (void)state;
+    attree_desc d = make_desc(1, 4, 4, 64, 600, 32, 32);
+    d.threads = 2;
+    tensors t = make_tensors(&d, 9);
+    meeting m = {.count = 0};
+    pthread_mutex_init(&m.mutex, NULL);
+    pthread_cond_init(&m.changed, NULL);
+    const attree_args args = {.size = sizeof args, .q = t.q, .k = t.k, .v = t.v, .o = t.o, .score = meet, .user = &m};
+    run_expecting(ATTREE_OK, &d, &args);
+    assert_int_equal(m.count, 2);
+    pthread_cond_destroy(&m.changed);
+    pthread_mutex_destroy(&m.mutex);
+    free_tensors(&t);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_threads_give_the_bits_of_openmp),
         cmocka_unit_test(one_plan_runs_concurrently),
         cmocka_unit_test(all_forms_of_a_call_give_the_same_bits),
+#if defined(_OPENMP)
+        cmocka_unit_test(attree_run_works_with_as_many_threads_as_asked_for),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -556,6 +556,28 @@ static void weights_over_pages_are_those_over_a_dense_cache(void **state)
     }
 }
 
+/* Keys of width 0 have no memory at all, also in pages whose rows are gathered: o is the mean of the values. */
+static void keys_without_numbers_need_no_memory(void **state)
+{
+    (void)state;
+    const int32_t types[] = {ATTREE_F32, ATTREE_I8, ATTREE_Q8_0, ATTREE_Q4_0};
+    const int32_t table[] = {2, 0, 1};
+    const float v[3] = {1.0f, 2.0f, 6.0f}, scales[3] = {1.0f, 1.0f, 1.0f};
+    attree_isa isas[8];
+    const int count = available_isas(isas);
+    for (int n = 0; n < 4 * count; n++) {
+        attree_desc d = make_desc(1, 1, 1, 1, 3, 0, 1);
+        d.page_size = 1;
+        d.page_count = d.table_width = 3;
+        d.k_type = types[n % 4];
+        d.isa = (int32_t)isas[n / 4];
+        float o = 0.0f;
+        const attree_args args = {.size = sizeof args, .v = v, .o = &o, .page_table = table, .k_scales = scales};
+        run_expecting(ATTREE_OK, &d, &args);
+        assert_true(o == 3.0f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -567,6 +589,7 @@ int main(void)
         cmocka_unit_test(threads_have_the_bits_of_a_dense_cache),
         cmocka_unit_test(entries_of_keys_outside_the_window_are_not_read),
         cmocka_unit_test(prefill_and_decode_in_one_call_have_the_bits_of_each_alone),
+        cmocka_unit_test(keys_without_numbers_need_no_memory),
         cmocka_unit_test(weights_over_pages_are_those_over_a_dense_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

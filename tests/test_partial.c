@@ -771,6 +771,15 @@ static void states_of_too_many_rows_are_not_finished(void **state)
     assert_int_equal(finish(&d, &(attree_args){.states = states, .o = states}), ATTREE_ERROR_OVERFLOW);
 }
 
+static void trees_split_at_the_largest_power_of_two_below(void **state)
+{
+    (void)state;
+    const int64_t splits[][2] = {{-1, 0}, {0, 0}, {1, 0}, {2, 1}, {3, 2}, {4, 2}, {5, 4}, {8, 4}, {9, 8}, {1000, 512}};
+    for (int n = 0; n < 10; n++)
+        assert_int_equal(attree_tree_split(splits[n][0]), splits[n][1]);
+    assert_int_equal(attree_tree_split(INT64_MAX), (int64_t)1 << 62);
+}
+
 /* ---- Results in the form (o, lse) ---- */
 
 typedef struct output {
@@ -1051,6 +1060,7 @@ int main(void)
         cmocka_unit_test(finishing_obeys_the_rule_for_empty_rows),
         cmocka_unit_test(finishing_refuses_what_it_must),
         cmocka_unit_test(states_of_too_many_rows_are_not_finished),
+        cmocka_unit_test(trees_split_at_the_largest_power_of_two_below),
         cmocka_unit_test(an_empty_output_is_neutral),
         cmocka_unit_test(outputs_merge_by_their_weights),
         cmocka_unit_test(merging_outputs_is_associative_within_rounding),

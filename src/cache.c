@@ -69,13 +69,8 @@ static attree_status for_all_rows(const attree_plan *plan, const transfer *t,
     return status;
 }
 
-attree_status attree_append(const attree_plan *plan, const attree_new_tokens *given)
+static attree_status append(const attree_plan *plan, const attree_new_tokens *tokens)
 {
-    attree_new_tokens whole;
-    const attree_new_tokens *const tokens = &whole;
-    attree_status status = attree__args_check_append(&whole, plan, given);
-    if (status != ATTREE_OK)
-        return status;
     const attree__problem *p = &plan->problem;
     const int32_t *const table = tokens->page_table;
     const transfer transfers[] = {
@@ -100,6 +95,7 @@ attree_status attree_append(const attree_plan *plan, const attree_new_tokens *gi
             .count = p->v_width,
         },
     };
+    attree_status status = ATTREE_OK;
     const attree__fpenv caller = attree__fpenv_enter();
     for (int i = 0; i < 2 && status == ATTREE_OK; i++)
         status = for_all_rows(plan, &transfers[i], check_rows);
@@ -107,4 +103,11 @@ attree_status attree_append(const attree_plan *plan, const attree_new_tokens *gi
         status = for_all_rows(plan, &transfers[i], write_rows);
     attree__fpenv_leave(caller);
     return status;
+}
+
+attree_status attree_append(const attree_plan *plan, const attree_new_tokens *tokens)
+{
+    attree_new_tokens whole;
+    const attree_status status = attree__args_check_append(&whole, plan, tokens);
+    return status == ATTREE_OK ? append(plan, &whole) : status;
 }

@@ -420,14 +420,9 @@ static attree_status check_types(const attree_desc *desc)
     return status;
 }
 
-attree_status attree__problem_init(attree__problem *problem, const attree_desc *given)
+static attree_status init_problem(attree__problem *problem, const attree_desc *desc)
 {
-    const attree__sized kind = {"desc", sizeof(attree_desc), offsetof(attree_desc, q)};
-    attree_desc whole;
-    const attree_desc *const desc = &whole;
-    attree_status status = attree__sized_copy(&whole, given, &kind);
-    if (status == ATTREE_OK)
-        status = check_dimensions(desc);
+    attree_status status = check_dimensions(desc);
     if (status == ATTREE_OK)
         status = check_types(desc);
     if (status != ATTREE_OK)
@@ -458,6 +453,14 @@ attree_status attree__problem_init(attree__problem *problem, const attree_desc *
     for (size_t i = 0; i < sizeof steps / sizeof *steps && status == ATTREE_OK; i++)
         status = steps[i](problem, desc);
     return status == ATTREE_OK ? measure_states(problem, problem->states) : status;
+}
+
+attree_status attree__problem_init(attree__problem *problem, const attree_desc *desc)
+{
+    const attree__sized kind = {"desc", sizeof(attree_desc), offsetof(attree_desc, q)};
+    attree_desc whole;
+    const attree_status status = attree__sized_copy(&whole, desc, &kind);
+    return status == ATTREE_OK ? init_problem(problem, &whole) : status;
 }
 
 attree__keys attree__problem_visible(const attree__problem *p, const attree__sequence *s, int64_t i)

@@ -40,26 +40,18 @@ static void block_weights(const attree__fold *f, float lse, float *weights)
         weights[j] = scores[j] == -INFINITY ? 0.0f : attree__canonical(attree__contract_weight(scores[j] - lse));
 }
 
-/* The public signature. NOLINTNEXTLINE(readability-function-size) */
-attree_status attree_weights(const attree_plan *plan, const attree_args *given, int64_t batch, int64_t head,
-                             int64_t query, float *weights)
+/* args is whole, and checked. */
+static void row_weights(const attree_plan *plan, const attree_args *args, const int64_t at[3], float *weights)
 {
-    attree_args whole;
-    const attree_args *const args = &whole;
-    attree_status status = attree__args_check(&whole, plan, given);
-    if (status == ATTREE_OK)
-        status = check_weights(plan, args, (int64_t[]){batch, head, query}, weights);
-    if (status != ATTREE_OK)
-        return status;
+    const int64_t batch = at[0], head = at[1], query = at[2];
     const attree__problem *p = &plan->problem;
     const attree__segment *segment = attree__plan_segment(plan, batch);
     const attree__sequence *s = &segment->sequence;
-    const attree__tile tile = {
-        segment, batch, head / p->group, attree__query_row_number(query, head % p->group, p->group), 1, 0};
+    const int64_t row = attree__query_row_number(query, head % p->group, p->group);
+    const attree__tile tile = {segment, batch, head / p->group, row, 1, 0};
     const float lse = args->lse[batch * p->lse.batch + head * p->lse.head + (s->q_start + query) * p->lse.token];
     const int64_t keys = p->ragged_kv ? s->kv_len : p->kv_len;
     memset(weights, 0, (size_t)keys * sizeof *weights);
-    const attree__fpenv caller = attree__fpenv_enter();
     const attree__worker worker = attree__worker_at(plan, args, 0);
     float *const q = (float *)(void *)(worker.scratch + plan->packed_offset);
     const attree__queries queries = attree__block_queries(plan, args, &tile);
@@ -71,6 +63,21 @@ attree_status attree_weights(const attree_plan *plan, const attree_args *given, 
         block.fold.q = q;
         block_weights(&block.fold, lse, weights + b * ATTREE__BLOCK);
     }
+}
+
+/* The public signature. NOLINTNEXTLINE(readability-function-size) */
+attree_status attree_weights(const attree_plan *plan, const attree_args *args, int64_t batch, int64_t head,
+                             int64_t query, float *weights)
+{
+    const int64_t at[3] = {batch, head, query};
+    attree_args whole;
+    attree_status status = attree__args_check(&whole, plan, args);
+    if (status == ATTREE_OK)
+        status = check_weights(plan, &whole, at, weights);
+    if (status != ATTREE_OK)
+        return status;
+    const attree__fpenv caller = attree__fpenv_enter();
+    row_weights(plan, &whole, at, weights);
     attree__fpenv_leave(caller);
     return ATTREE_OK;
 }

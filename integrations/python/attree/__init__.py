@@ -1,0 +1,2 @@
+"""Exact attention on CPUs."""
+from ._library import Error, version

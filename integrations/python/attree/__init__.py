@@ -1,5 +1,32 @@
-"""Exact attention on CPUs, over NumPy arrays, with the same bits for any number of threads and any machine."""
-from ._library import ArgumentError, ElementTypeError, Error, OutOfMemoryError, UnsupportedError, version
-from ._plan import Plan, attention, weights
+"""Exact attention on CPUs, over NumPy arrays, with the same bits for any number of threads and any machine.
 
+    attention(q, k, v, ...)     attention, once
+    Plan(q, k, v, ...)          the same, many times with arrays of the same layout
+    weights(q, k, v, ...)       the softmax weights, to look at
+    PagedCache, PagedPlan       keys and values in pages, in float32, float16, bfloat16, int8, q8_0, q4_0 or float8_e4m3
+    quantize, dequantize        rows of these types
+    Error                       what libattree refuses; a ValueError, TypeError, MemoryError or RuntimeError as well
+
+Arrays are [batch, heads, tokens, width], of any strides. See help(attree.attention).
+"""
+from ._library import ArgumentError, ElementTypeError, Error, OutOfMemoryError, UnsupportedError, version
+from ._paged import PagedCache, PagedPlan
+from ._plan import Plan, attention, weights
+from ._quantise import dequantize, quantize
+
+__all__ = [
+    "ArgumentError",
+    "ElementTypeError",
+    "Error",
+    "OutOfMemoryError",
+    "PagedCache",
+    "PagedPlan",
+    "Plan",
+    "UnsupportedError",
+    "attention",
+    "dequantize",
+    "quantize",
+    "version",
+    "weights",
+]
 __version__ = version()

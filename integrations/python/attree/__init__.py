@@ -5,6 +5,7 @@
     weights(q, k, v, ...)       the softmax weights, to look at
     PagedCache, PagedPlan       keys and values in pages, in float32, float16, bfloat16, int8, q8_0, q4_0 or float8_e4m3
     quantize, dequantize        rows of these types
+    states, merge_states, finish, tree_split, merge_outputs    keys that are in several places
     Error                       what libattree refuses; a ValueError, TypeError, MemoryError or RuntimeError as well
 
 Arrays are [batch, heads, tokens, width], of any strides. See help(attree.attention).
@@ -13,6 +14,7 @@ from ._library import ArgumentError, ElementTypeError, Error, OutOfMemoryError, 
 from ._paged import PagedCache, PagedPlan
 from ._plan import Plan, attention, weights
 from ._quantise import dequantize, quantize
+from ._states import finish, merge_outputs, merge_states, states, tree_split
 
 __all__ = [
     "ArgumentError",
@@ -25,7 +27,12 @@ __all__ = [
     "UnsupportedError",
     "attention",
     "dequantize",
+    "finish",
+    "merge_outputs",
+    "merge_states",
     "quantize",
+    "states",
+    "tree_split",
     "version",
     "weights",
 ]

@@ -26,6 +26,7 @@ packages=(
     "libbenchmark-dev  Google Benchmark, for attree_bench"
     "libcmocka-dev     test framework"
     "doxygen           reference documentation"
+    "python3-numpy     the Python package and its tests"
     "dpkg-dev          dependencies of the packages that scripts/package_test.sh makes"
     "file              tells programs from other files, for packages"
 )

@@ -23,7 +23,7 @@ def require_array(x: Any, name: str) -> np.ndarray:
 
 def _advice(dtype: np.dtype, name: str) -> str:
     if not dtype.isnative:
-        return f"its bytes are in another order than this machine's; convert it: {name}.astype({name}.dtype.newbyteorder('='))"
+        return f"this machine has another byte order; convert it: {name}.astype({name}.dtype.newbyteorder('='))"
     if dtype == UINT16:
         return "pass bf16=True if its numbers are the bits of bfloat16"
     if dtype.kind == "f":
@@ -90,12 +90,6 @@ class Layout:
         ):
             array = self._same(array)
         return array.ctypes.data
-
-    def output_address(self, array: np.ndarray) -> int:
-        address = self.address(array)
-        if not array.flags.writeable:
-            raise ValueError(f"{self.name} is read-only")
-        return address
 
     def _same(self, array: Any) -> np.ndarray:
         """The array as a plain one when it differs in nothing that matters."""

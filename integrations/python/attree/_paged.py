@@ -20,10 +20,13 @@ INT32 = np.dtype(np.int32)
 @dataclass(frozen=True, eq=False)
 class PagedCache:
     """Keys and values in a pool of pages. A page table, int32 [B, pages of the longest], says which pages each sequence
-    has, in order: key j of sequence b is token j % page_size of page table[b, j // page_size]. Sequences may share pages.
+    has, in order: key j of sequence b is token j % page_size of page table[b, j // page_size]. Sequences may share
+    pages.
 
-    pages, kv_heads, page_size, qk_width   sizes; v_width, if it is another. Pages of a multiple of 16 tokens are fast.
-    type, v_type                           "float32", "float16", "bfloat16", "int8", "q8_0", "q4_0", "float8_e4m3"
+    pages, kv_heads, page_size, qk_width   sizes; v_width, if it is not qk_width. Pages of a multiple of 16 tokens are
+                                           fast.
+    type, v_type                           "float32", "float16", "bfloat16", "int8", "q8_0", "q4_0", "float8_e4m3";
+                                           v_type, if it is not type
     k, v                                   the memory, [pages, kv_heads, page_size, ...], as attree.quantize makes rows
     k_scales, v_scales                     float32 [pages, kv_heads, page_size] of int8, else None
 
@@ -41,9 +44,9 @@ class PagedCache:
     kv_heads: int
     page_size: int
     qk_width: int
-    v_width: Optional[int] = None
+    v_width: int = 0
     type: str = "float32"
-    v_type: Optional[str] = None
+    v_type: str = ""
     k: np.ndarray = field(init=False, repr=False)
     v: np.ndarray = field(init=False, repr=False)
     k_scales: Optional[np.ndarray] = field(init=False, repr=False)
@@ -53,9 +56,9 @@ class PagedCache:
         if self.page_size < 1:
             raise ValueError(f"page_size is {self.page_size}; it must be at least 1")
         set_field = object.__setattr__  # frozen: plans keep the addresses of this memory
-        if self.v_width is None:
+        if not self.v_width:
             set_field(self, "v_width", self.qk_width)
-        if self.v_type is None:
+        if not self.v_type:
             set_field(self, "v_type", self.type)
         for name, kind, width in (("k", self.type, self.qk_width), ("v", self.v_type, self.v_width)):
             rows, scales = self._memory(cache_type(kind), width)
@@ -106,7 +109,7 @@ def _check_table(table: Any, batch: int, width: Optional[int] = None) -> np.ndar
     if not isinstance(table, np.ndarray) or table.dtype != INT32 or table.ndim != 2 or not table.flags.c_contiguous:
         raise TypeError("page_table must be a C-contiguous array of int32: np.ascontiguousarray(page_table, np.int32)")
     if table.shape[0] != batch or width not in (None, table.shape[1]):
-        raise ValueError(f"page_table has shape {table.shape}; it must be ({batch}, {'pages' if width is None else width})")
+        raise ValueError(f"page_table has shape {table.shape}; it must be ({batch}, {width or 'pages'})")
     return table
 
 
@@ -158,8 +161,8 @@ class PagedPlan(BasePlan):
         self._update(paged_problem(self.cache, q, page_table, changed, out))
 
     def append(self, k: np.ndarray, v: np.ndarray, page_table: np.ndarray) -> None:
-        """Writes the tokens of the plan's queries into the cache: k [B, G, Q, D] and v [B, G, Q, E], of floats, with any
-        strides. Numbers that the cache's type cannot hold are an error, and nothing is written."""
+        """Writes the tokens of the plan's queries into the cache: k [B, G, Q, D] and v [B, G, Q, E], of floats, with
+        any strides. Numbers that the cache's type cannot hold are an error, and nothing is written."""
         desc, cache, bf16 = self._problem.desc, self.cache, self._problem.terms.bf16
         tokens = s.attree_new_tokens(size=ctypes.sizeof(s.attree_new_tokens))
         k, v = require_array(k, "k"), require_array(v, "v")

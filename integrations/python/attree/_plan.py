@@ -87,9 +87,7 @@ def attention(
     args = problem.args
     if out is None:
         out = np.empty(problem.out_shape, problem.out_dtype)
-        args.o = out.ctypes.data
-    else:
-        args.o = problem.out.output_address(out)
+    args.o = _writeable(out, "out")
     args.q, args.k, args.v = q.ctypes.data, k.ctypes.data, v.ctypes.data
     sums = np.empty(problem.out_shape[:-1], np.float32) if lse else None
     if sums is not None:
@@ -267,9 +265,11 @@ class Plan(BasePlan):
         super()._adopt(problem)
         self._k, self._v = problem.k, problem.v
 
-    def update(self, q: np.ndarray, k: np.ndarray, v: np.ndarray, out: Optional[np.ndarray] = None, **terms: Any) -> None:
-        """Makes the plan one for arrays like these, as when the keys have become one more. Arguments of attention() that
-        are not given stay as they were; out, too, is given anew. On an error the plan is as it was."""
+    def update(
+        self, q: np.ndarray, k: np.ndarray, v: np.ndarray, out: Optional[np.ndarray] = None, **terms: Any
+    ) -> None:
+        """Makes the plan one for arrays like these, as when there is one key more. Arguments of attention() that are
+        not given stay as they were; out, too, is given anew. On an error the plan is as it was."""
         self._update(dense_problem(q, k, v, replace(self._problem.terms, **terms), out))
 
     def __call__(

@@ -1,7 +1,6 @@
 """Types of caches, and rows of numbers in them."""
 from __future__ import annotations
 
-import ctypes
 from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
@@ -71,22 +70,25 @@ def quantize(x: np.ndarray, type: str) -> Union[np.ndarray, "tuple[np.ndarray, n
     """
     x = require_array(x, "x")
     if x.dtype != np.float32 or not x.dtype.isnative or x.ndim == 0:
-        raise TypeError(f"x is {x.dtype}, of {x.ndim} dimensions; it must be float32 [..., width]: x.astype(np.float32)")
+        raise TypeError(f"x is {x.dtype} of shape {x.shape}; it must be float32 [..., width]: x.astype(np.float32)")
     kind = cache_type(type)
     x = np.ascontiguousarray(x)
     width = x.shape[-1]
     rows = np.empty((*x.shape[:-1], kind.row_elements(width)), kind.storage)
     scales = np.zeros(x.shape[:-1], np.float32)
     source, target, scale = (array.ctypes.data for array in (x, rows, scales))
-    row_bytes = rows.shape[-1] * kind.storage.itemsize
+    x_bytes, row_bytes = width * x.itemsize, rows.shape[-1] * rows.itemsize
     for row in range(scales.size):
-        check(lib.attree_quantize(kind.code, width, source + row * width * 4, target + row * row_bytes, scale + row * 4))
+        status = lib.attree_quantize(
+            kind.code, width, source + row * x_bytes, target + row * row_bytes, scale + row * scales.itemsize
+        )
+        check(status)
     return (rows, scales) if kind.code == s.I8 else rows
 
 
 def dequantize(rows: np.ndarray, type: str, scales: Optional[np.ndarray] = None) -> np.ndarray:
-    """The numbers of rows as quantize() makes them, float32 [..., width], exactly as attention sees them; scales: [...],
-    of int8.
+    """The numbers of rows as quantize() makes them, float32 [..., width], exactly as attention sees them; scales: those
+    of int8, [...].
 
     >>> import numpy as np, attree
     >>> x = np.arange(32, dtype=np.float32)
@@ -107,12 +109,11 @@ def dequantize(rows: np.ndarray, type: str, scales: Optional[np.ndarray] = None)
     if scales is not None and (np.shape(scales) != x.shape[:-1] or np.asarray(scales).dtype != np.float32):
         raise ValueError(f"scales must be float32 of shape {x.shape[:-1]}")
     factors = np.ravel(scales).tolist() if scales is not None else [0.0] * count
-    row_bytes = rows.shape[-1] * kind.storage.itemsize
     source, target, width = rows.ctypes.data, x.ctypes.data, x.shape[-1]
+    x_bytes, row_bytes = width * x.itemsize, rows.shape[-1] * rows.itemsize
     for row in range(count):
-        check(
-            lib.attree_dequantize(
-                kind.code, width, source + row * row_bytes, factors[row], target + row * width * ctypes.sizeof(ctypes.c_float)
-            )
+        status = lib.attree_dequantize(
+            kind.code, width, source + row * row_bytes, factors[row], target + row * x_bytes
         )
+        check(status)
     return x

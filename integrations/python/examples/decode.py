@@ -26,7 +26,8 @@ class Model:
 
     def project(self, tokens):
         """q, k, v as [batch, heads, tokens, width]: views of one array, which attree reads where it is."""
-        x = (self.embedding[tokens] @ self.projection).reshape(*tokens.shape, HEADS + 2 * KV_HEADS, WIDTH).swapaxes(1, 2)
+        x = self.embedding[tokens] @ self.projection
+        x = x.reshape(*tokens.shape, HEADS + 2 * KV_HEADS, WIDTH).swapaxes(1, 2)
         return x[:, :HEADS], x[:, HEADS : HEADS + KV_HEADS], x[:, HEADS + KV_HEADS :]
 
     def next_token(self, o):

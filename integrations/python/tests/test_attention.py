@@ -72,7 +72,8 @@ class Case:
         rng = np.random.default_rng(seed)
         groups, share, batch = (int(rng.integers(1, 4)) for _ in range(3))
         queries = int(rng.choice([1, 2, 5, 40]))
-        keys, d, e = int(rng.choice([1, 3, 70, 300, 700])), int(rng.choice([1, 8, 33, 64])), int(rng.choice([1, 16, 40]))
+        keys = int(rng.choice([1, 3, 70, 300, 700]))
+        d, e = int(rng.choice([1, 8, 33, 64])), int(rng.choice([1, 16, 40]))
         kinds = rng.choice(["float32", "float16", "bfloat16"], 3)
         heads = groups * share
         shapes = [(batch, heads, queries, d), (batch, groups, keys, d), (batch, groups, keys, e)]

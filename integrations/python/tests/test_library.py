@@ -1,7 +1,9 @@
 """Finding the library, and what is said when that fails."""
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import attree
@@ -19,6 +21,17 @@ class Library(unittest.TestCase):
 
     def test_another_library(self):
         self.assertRegex(import_with("libm.so.6"), "ImportError: libm.so.6 is not libattree")
+
+    def test_another_version(self):
+        compiler = shutil.which(os.environ.get("CC", "cc"))
+        if compiler is None:
+            self.skipTest("no C compiler")
+        with tempfile.TemporaryDirectory() as folder:
+            library = os.path.join(folder, "libattree.so.0")
+            source = 'const char *attree_version(void); const char *attree_version(void) { return "0.99.0"; }'
+            command = [compiler, "-shared", "-fPIC", "-o", library, "-x", "c", "-"]
+            subprocess.run(command, input=source, text=True, check=True)
+            self.assertRegex(import_with(library), "ImportError: .* is version 0.99.0 of libattree")
 
     def test_version(self):
         self.assertRegex(attree.version(), r"^\d+\.\d+\.\d+$")

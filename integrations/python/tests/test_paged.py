@@ -79,6 +79,9 @@ class Paged(unittest.TestCase):
         for bad_page in (-1, 4):
             with self.assertRaisesRegex(attree.Error, "page_table"):
                 cache.attention(x, np.array([[bad_page]], np.int32), 3)
+        for bad_q in (x[..., :16], x[0]):
+            with self.assertRaisesRegex(ValueError, "q has shape"):
+                cache.attention(bad_q, table, 3)
         with self.assertRaisesRegex(attree.Error, "kv_lens"):
             cache.append(x, x, table, 33)
         with self.assertRaisesRegex(attree.Error, "token"):
@@ -113,6 +116,12 @@ class Quantise(unittest.TestCase):
         np.testing.assert_allclose(codes * scales[..., None], x, atol=scales.max() / 1.99)
         np.testing.assert_array_equal(attree.quantize(x, "float16"), x.astype(np.float16))
         np.testing.assert_array_equal(attree.quantize(x[:, ::-2], "float16"), x[:, ::-2].astype(np.float16))
+
+    def test_rows_of_any_strides(self):
+        codes = np.arange(64, dtype=np.int8).reshape(2, 32)
+        for view in (codes[::-1], codes[:, ::-2], codes.T):
+            scales = np.float32([0.5, 2] * 16)[: len(view)]
+            np.testing.assert_array_equal(attree.dequantize(view, "int8", scales), view * scales[:, None])
 
     def test_what_is_refused(self):
         x = np.ones((2, 32), np.float32)

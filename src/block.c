@@ -11,6 +11,11 @@
  * little more than what it keeps. */
 #define CLASS_QUERIES 64
 
+/* What is asked for in advance should be some 8 KiB on: enough to cover the latency of memory, 100 ns, at 40 GB/s
+ * twice, and no more than a fraction of a first-level cache. Rows of so many bytes have 8 KiB in one piece of 16.
+ * (Measured on Zen 5: 16 keys of 512 bytes take 0.93 of the time of 32, 16 keys of 256 bytes 1.06 to 1.13 of it.) */
+#define LONG_ROW_BYTES 512
+
 /* The tensor's element (batch, head, token, 0); NULL for a tensor without memory. */
 static const char *element(const void *tensor, int32_t type, const attree_strides *s, const int64_t at[3])
 {
@@ -129,7 +134,9 @@ static attree__rows block_rows(const attree_plan *plan, const attree__tile *tile
     const attree__sequence *sequence = &tile->segment->sequence;
     const int64_t first = seen->first / ATTREE__BLOCK * ATTREE__BLOCK;
     const attree__place s = attree__place_make(p, &source->rows, sequence, tile->batch, tile->group);
-    attree__rows rows = {.token = s.token, .width = source->rows.strides->width, .type = source->type};
+    const bool long_rows = attree__dtype_row_bytes(source->type, source->width) >= LONG_ROW_BYTES;
+    attree__rows rows = {
+        .token = s.token, .width = source->rows.strides->width, .type = source->type, .ahead = long_rows ? 1 : 2};
     if (source->rows.panels) { /* a panel is a piece, whose keys are adjacent */
         rows.token = s.panel_token;
         rows.width = ATTREE__PIECE;

@@ -48,3 +48,15 @@ attree_status attree__dispatch(const attree__kernels **kernels, int32_t isa)
     static const char *const names[] = {"auto", "scalar", "avx2", "avx512", "neon"};
     return attree__fail(ATTREE_ERROR_ISA, "isa is %s; this machine does not have it", names[isa]);
 }
+
+attree_status attree__dispatch_streams(int32_t *streams, bool in_pages)
+{
+    const char *const given = getenv("ATTREE_STREAMS");          /* NOLINT(concurrency-mt-unsafe): as ATTREE_ISA */
+    *streams = in_pages ? ATTREE__FOLDS : attree__cpu_streams(); /* Zen 5, pages of 16 keys: one takes 1.07 to 1.13 */
+    if (!given || !*given)
+        return ATTREE_OK;
+    if (given[1] || (given[0] != '1' && given[0] != '2' && given[0] != '4'))
+        return attree__fail(ATTREE_ERROR_VALUE, "ATTREE_STREAMS is \"%.32s\"; it must be 1, 2 or 4", given);
+    *streams = given[0] - '0';
+    return ATTREE_OK;
+}

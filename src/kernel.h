@@ -42,6 +42,7 @@ typedef struct attree__rows {
     int64_t token;      /* bytes */
     int64_t width;      /* elements; 1 for types with blocks */
     const float *scale; /* of key j at scale[j], for ATTREE_I8 */
+    int32_t ahead;      /* pieces from what is read to what is asked for in advance: 0, 1 or 2 */
     int32_t type;       /* attree_dtype */
 } attree__rows;
 
@@ -106,7 +107,7 @@ typedef struct attree__kernels {
     int32_t isa;        /* attree_isa */
     int32_t group_rows; /* query rows that a register tile takes together */
     int32_t
-        step_rows; /* tiles of at most so many rows gain when several blocks are folded at once, of f32, f16, bf16 */
+        step_rows; /* tiles of at most so many rows may gain when several blocks are folded at once, of float types */
 
     /* Query rows as f32, in groups of group_rows: [group][D][group_rows], the last group padded with zeros. packed has
      * room for ATTREE__LANES more numbers, which may be overwritten. */

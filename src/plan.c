@@ -306,9 +306,14 @@ static attree_status lay_out_workspace(attree_plan *plan)
     return ATTREE_OK;
 }
 
+/* Whether a block of keys is in several pages. */
+static bool in_small_pages(const attree__problem *p) { return p->page_size > 0 && p->page_size < ATTREE__BLOCK; }
+
 static attree_status fill_plan(attree_plan *plan, int32_t (*default_threads)(void))
 {
     attree_status status = attree__dispatch(&plan->kernels, plan->problem.isa);
+    if (status == ATTREE_OK)
+        status = attree__dispatch_streams(&plan->streams, in_small_pages(&plan->problem));
     if (status == ATTREE_OK)
         status = make_segments(plan);
     if (status != ATTREE_OK)
@@ -408,7 +413,7 @@ int32_t attree__plan_folds(const attree_plan *plan, int64_t rows)
 {
     const attree__problem *p = &plan->problem;
     const bool gains = rows <= plan->kernels->step_rows && p->k_type <= ATTREE_BF16 && p->v_type <= ATTREE_BF16;
-    return gains && !attree__plan_gathers(plan) ? ATTREE__FOLDS : 1; /* what is gathered is in cache already */
+    return gains && !attree__plan_gathers(plan) ? plan->streams : 1; /* what is gathered is in cache already */
 }
 
 size_t attree_plan_workspace(const attree_plan *plan) { return plan ? plan->workspace_bytes : 0; }

@@ -36,6 +36,7 @@ struct attree_plan {
     attree__problem problem;
     const attree__kernels *kernels;
     int32_t workers, phases;
+    int32_t streams;   /* blocks that few rows fold at once */
     int32_t levels;    /* states of a tile that a worker keeps at once while it folds a chunk */
     int64_t tile_rows; /* the most of any segment */
     int64_t tiles, tasks, states;

@@ -267,7 +267,8 @@ typedef struct attree_args {
 typedef struct attree_plan attree_plan;
 
 /* Makes *plan, to be freed by attree_plan_destroy. On error *plan is NULL.
- * The environment variable ATTREE_ISA (scalar, avx2, avx512 or neon) is read here when desc->isa is ATTREE_ISA_AUTO. */
+ * Two environment variables are read here: ATTREE_ISA (scalar, avx2, avx512 or neon) when desc->isa is ATTREE_ISA_AUTO,
+ * and ATTREE_STREAMS (1, 2 or 4: streams of memory that few rows read at once; the bits do not depend on it). */
 ATTREE_API attree_status attree_plan_create(attree_plan **plan, const attree_desc *desc);
 
 /* Makes the plan anew for another desc, without allocating when the number of batch entries did not grow: for a decoder

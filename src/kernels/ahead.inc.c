@@ -1,13 +1,11 @@
 /* Asking for rows before they are read. */
 
 /* Rows are short, so each is a stream of its own that hardware prefetchers do not follow far. Whoever reads a group of
- * rows asks for the rows this many keys on, in the order in which they lie: far enough to cover the latency of memory.
- * They may be of the next block, or beyond the tensor: they need not exist. */
-#define KEYS_AHEAD (2 * ATTREE__PIECE)
-
+ * rows asks for the rows some pieces on, in the order in which they lie. They may be of the next block, or beyond the
+ * tensor: they need not exist. */
 ATTREE_INLINE const char *row_ahead(const attree__rows *rows, int64_t j)
 {
-    const uintptr_t piece = (uintptr_t)rows->piece[(j + KEYS_AHEAD) / ATTREE__PIECE];
+    const uintptr_t piece = (uintptr_t)rows->piece[j / ATTREE__PIECE + rows->ahead];
     return (const char *)(piece + (uintptr_t)(j % ATTREE__PIECE * rows->token));
 }
 
@@ -42,8 +40,8 @@ ATTREE_INLINE void prefetch_lines(prefetcher *p, const int64_t lines)
     }
 }
 
-/* Asks for the rows KEYS_AHEAD keys after some keys, line by line, a few lines at a time while others are computed
- * with: a core has buffers for some twenty lines, and asked for all at once, most would be dropped. */
+/* Asks for the rows that come some pieces after some keys, line by line, a few lines at a time while others are
+ * computed with: a core has buffers for some twenty lines, and asked for all at once, most would be dropped. */
 typedef struct asker {
     const attree__rows *rows;
     key_range keys;

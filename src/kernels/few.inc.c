@@ -51,8 +51,9 @@ static void span_scores(const strip *s, float *panel, int64_t j)
             return;
         }
     }
-    for (int64_t i = j; i < j + KEY_SPAN; i += PANEL)
-        packed_scores(s, panel, i);
+    for (int64_t i = j; i < at_most(s->seen.to, j + KEY_SPAN); i += PANEL)
+        if (i + PANEL > s->seen.from)
+            packed_scores(s, panel, i);
 }
 
 /* Scores of all keys that the strip sees. panel: room for packed keys. */
@@ -151,7 +152,7 @@ static void fold_few_rows(const attree__fold *f)
     }
     strip_scores(&s, panel);
     strip_terms(&s);
-    strip_softmax(&s, KEY_SPAN);
+    strip_softmax(&s);
     clear_values(f, 0, f->rows);
     strip_values(&s, panel + PANEL * f->qk_width);
 }

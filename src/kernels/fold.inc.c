@@ -48,7 +48,7 @@ static void fold_strip(strip *s, const float *keys, const packed_values *values)
     for (int64_t j = s->seen.from / PANEL * PANEL; j < s->seen.to; j += PANEL)
         panel_scores(s, keys + j * f->qk_width, j, NULL);
     strip_terms(s);
-    strip_softmax(s, PANEL);
+    strip_softmax(s);
     for (int64_t g = 0; g * TILE_ROWS < s->rows; g++)
         if (sees_nothing(s, g))
             clear_values(f, s->groups[g].row, s->groups[g].rows);

@@ -27,11 +27,15 @@ ATTREE_INLINE int64_t square_lines(const int32_t type)
     return (VF_LANES * square_columns(type) + numbers - 1) / numbers;
 }
 
-/* Columns c ... c + columns - 1, which are adjacent, of the keys j ... j + VF_LANES - 1. */
+/* Columns c ... c + columns - 1, which are adjacent, of the keys j ... j + VF_LANES - 1, of which there are those in
+ * the range. */
 typedef struct key_square {
     const attree__rows *k;
     int64_t j, c, columns;
+    key_range keys;
 } key_square;
+
+static const key_range all_keys = {0, ATTREE__BLOCK};
 
 /* The scales of keys j ... j + VF_LANES - 1: of their rows, or nothing for types without. */
 ATTREE_INLINE vf row_scales(const attree__rows *k, const int32_t type, int64_t j)
@@ -106,13 +110,16 @@ ATTREE_INLINE void load_lanes_transposed(vf x[VF_LANES], const int32_t type, key
     vf_transpose(x);
 }
 
-/* Fewer columns than a square has: x[i] gets column c + i. scales: of the keys. */
+/* VF_LANES columns or fewer: x[i] gets column c + i, with zeros for keys that are not there. scales: of the keys. */
 ATTREE_INLINE void load_transposed(vf x[VF_LANES], const int32_t type, key_square s, vf scales)
 {
     const char *const first = attree__row(s.k, s.j);
-    for (int64_t i = 0; i < VF_LANES; i++)
-        x[i] = s.columns == VF_LANES ? load_integers(first + i * s.k->token, type, s.c, 0)
-                                     : load_first_integers(first + i * s.k->token, type, s.c, s.columns);
+    for (int64_t i = 0; i < VF_LANES; i++) {
+        const bool there = s.j + i >= s.keys.from && s.j + i < s.keys.to;
+        x[i] = !there                  ? vf_zero()
+               : s.columns == VF_LANES ? load_integers(first + i * s.k->token, type, s.c, 0)
+                                       : load_first_integers(first + i * s.k->token, type, s.c, s.columns);
+    }
     vf_transpose(x);
     if (has_scales(type))
         for (int64_t i = 0; i < VF_LANES; i++)
@@ -181,7 +188,36 @@ ATTREE_INLINE void pack_whole_keys(float *panel, const int32_t type, const key_j
     for (; c < width; c += VF_LANES) {
         const int64_t columns = at_most(VF_LANES, width - c);
         vf x[VF_LANES];
-        load_transposed(x, type, (key_square){k, j, c, columns}, scales);
+        load_transposed(x, type, (key_square){k, j, c, columns, all_keys}, scales);
+        for (int64_t i = 0; i < columns; i++)
+            vf_store(panel + (c + i) * PANEL, x[i]);
+    }
+}
+
+/* The scales of those of VF_LANES keys that are there, for column c: of their rows, or of their blocks. */
+ATTREE_INLINE vf scales_there(const attree__rows *k, const int32_t type, int64_t j, int64_t c, key_range keys)
+{
+    float scales[VF_LANES] = {0.0f};
+    for (int64_t i = 0; i < VF_LANES; i++)
+        if (j + i >= keys.from && j + i < keys.to) {
+            uint16_t half = 0;
+            if (attree__dtype_has_blocks(type))
+                memcpy(&half, block_of(attree__row(k, j + i), type, c, 0), sizeof half);
+            scales[i] = type == ATTREE_I8 ? k->scale[j + i] : attree__from_f16(half);
+        }
+    return vf_load(scales);
+}
+
+/* Those of VF_LANES keys from key j on that are there; zeros for the others. */
+ATTREE_INLINE void pack_some_keys(float *panel, const int32_t type, const key_job *job, int64_t j)
+{
+    vf scales = type == ATTREE_I8 ? scales_there(job->k, type, j, 0, job->keys) : vf_zero();
+    for (int64_t c = 0; c < job->width; c += VF_LANES) {
+        if (starts_block(type, c))
+            scales = scales_there(job->k, type, j, c, job->keys);
+        const int64_t columns = at_most(VF_LANES, job->width - c);
+        vf x[VF_LANES];
+        load_transposed(x, type, (key_square){job->k, j, c, columns, job->keys}, scales);
         for (int64_t i = 0; i < columns; i++)
             vf_store(panel + (c + i) * PANEL, x[i]);
     }
@@ -194,11 +230,17 @@ ATTREE_INLINE void pack_keys_of(float *panel, const int32_t type, const key_job 
     for (int64_t v = 0; v < PANEL; v += VF_LANES) {
         const key_range at = {job->j + v, job->j + v + VF_LANES};
         const bool whole = at.from >= job->keys.from && at.to <= job->keys.to;
+        const bool none = at.from >= job->keys.to || at.to <= job->keys.from;
         if (whole && adjacent_keys(k, type))
             for (int64_t c = 0; c < job->width; c++)
                 vf_store(panel + v + c * PANEL, load_adjacent_keys(k, type, at.from, c));
+        else if (none)
+            for (int64_t c = 0; c < job->width; c++)
+                vf_store(panel + v + c * PANEL, vf_zero());
         else if (whole && (k->width == 1 || job->width <= 1))
             pack_whole_keys(panel + v, type, job, at.from);
+        else if (k->width == 1 || job->width <= 1)
+            pack_some_keys(panel + v, type, job, at.from);
         else
             gather_keys(panel + v, k, at, job->keys, job->width);
     }

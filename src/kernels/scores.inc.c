@@ -160,7 +160,7 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
         const int64_t columns = at_most(VF_LANES, job->width - c);
         for (int s = 0; s < squares; s++) {
             vf x[VF_LANES];
-            load_transposed(x, type, (key_square){at[s].k, at[s].j, c, columns}, scales[s]);
+            load_transposed(x, type, (key_square){at[s].k, at[s].j, c, columns, all_keys}, scales[s]);
             for (int64_t i = 0; i < columns; i++)
                 multiply_column(acc + s, rows, squares, job->q + (c + i) * TILE_ROWS, x[i]);
         }
@@ -174,7 +174,14 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
     }
 }
 
-/* KEY_SPAN keys. The fewer the rows, the more squares at a time, so that enough accumulators are independent. */
+/* Squares at a time for one row: one, in the order in which keys lie; or four, where not memory is the limit but
+ * waiting for the one accumulator, as with quantised types in narrow vectors. */
+ATTREE_INLINE int one_row_squares(const int32_t type)
+{
+    return VF_LANES < ATTREE__LANES && line_numbers(type) == 64 ? 4 : 1;
+}
+
+/* KEY_SPAN keys. */
 ATTREE_INLINE void score_direct_of(const int64_t rows, const int32_t type, const score_job *job)
 {
     square at[4];
@@ -182,11 +189,10 @@ ATTREE_INLINE void score_direct_of(const int64_t rows, const int32_t type, const
         const int64_t j = job->j + s * VF_LANES;
         at[s] = (square){job->k, j, row_ahead(job->k, j), job->scores + s * VF_LANES};
     }
-    const int squares = rows == 1 ? 4 : rows == 2 ? 2 : 1;
-    for (int s = 0; s < 4; s += squares)
+    for (int s = 0; s < 4; s += rows == 1 ? one_row_squares(type) : 1)
         switch (rows) {
-        case 1: score_squares(1, 4, type, job, at + s); break;
-        case 2: score_squares(2, 2, type, job, at + s); break;
+        case 1: score_squares(1, one_row_squares(type), type, job, at + s); break;
+        case 2: score_squares(2, 1, type, job, at + s); break;
         case 3: score_squares(3, 1, type, job, at + s); break;
         default: score_squares(4, 1, type, job, at + s); break;
         }

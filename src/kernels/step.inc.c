@@ -1,7 +1,6 @@
 /* Several blocks in step, for few rows and types without scales: a few keys of each block in turn. What limits few rows
- * is reading keys and values, and a core reads several streams, far apart, faster than one: each hardware prefetcher
- * runs just so far ahead. (Measured on Zen 3: one stream 10 GB/s, four 15. Quantised types gain nothing: arithmetic
- * limits them.)
+ * is reading keys and values, and some cores (attree__cpu_streams) read several streams, far apart, faster than one:
+ * each hardware prefetcher runs just so far ahead. Quantised types gain nothing: arithmetic limits them.
  *
  * Each block's arithmetic is that of a fold of its own. */
 
@@ -163,7 +162,7 @@ static void fold_in_step(const attree__fold *const *folds, int32_t count)
     step_scores(strips, count);
     for (int32_t n = 0; n < count; n++) {
         strip_terms(&strips[n]);
-        strip_softmax(&strips[n], KEY_SPAN);
+        strip_softmax(&strips[n]);
         clear_values(folds[n], 0, folds[n]->rows);
         if (strips[n].groups[0].pierced)
             strip_values(&strips[n], room + PANEL * folds[n]->qk_width);

@@ -93,10 +93,10 @@ static row_group group_softmax(const strip *s, int64_t r, key_range range)
     return group;
 }
 
-/* span: what the strip's scores were computed in multiples of. */
-static void strip_softmax(strip *s, int64_t span)
+/* Of the keys there are, as whole units of 16. */
+static void strip_softmax(strip *s)
 {
-    const key_range range = {s->seen.from / span * span, round_up(s->seen.to, span)};
+    const key_range range = {s->seen.from / ATTREE__LANES * ATTREE__LANES, round_up(s->seen.to, ATTREE__LANES)};
     for (int64_t r = 0; r < s->rows; r += TILE_ROWS)
         s->groups[r / TILE_ROWS] = group_softmax(s, r, range);
 }

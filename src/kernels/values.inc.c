@@ -123,13 +123,17 @@ ATTREE_INLINE bool converted_in_registers(int64_t rows, int32_t type) { return t
 /* As many columns as suit the rows, or a unit at the end. Returns how many. */
 ATTREE_INLINE int64_t value_span_of(const int rows, const int32_t type, int64_t columns, const value_job *job)
 {
-    const int vecs = rows == 1 ? WIDEST_VECS : rows <= WIDE_ROWS ? WIDE_VECS : TILE_VECS;
-    if (columns < vecs * VF_LANES) {
-        value_tile(rows, UNIT_VECS, type, STREAMED, job);
-        return ATTREE__LANES;
+    const int vecs = rows == 1 ? WIDEST_VECS : rows <= WIDE_ROWS ? WIDE_VECS : TILE_VECS, half = vecs / 2;
+    if (columns >= vecs * VF_LANES) {
+        value_tile(rows, vecs, type, STREAMED, job);
+        return vecs * VF_LANES;
     }
-    value_tile(rows, vecs, type, STREAMED, job);
-    return vecs * VF_LANES;
+    if (half > UNIT_VECS && columns >= half * VF_LANES) { /* narrow heads: a chain of its own would wait for each fma */
+        value_tile(rows, half, type, STREAMED, job);
+        return half * VF_LANES;
+    }
+    value_tile(rows, UNIT_VECS, type, STREAMED, job);
+    return ATTREE__LANES;
 }
 
 /* Cases above TILE_ROWS never happen. */

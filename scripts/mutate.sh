@@ -140,7 +140,7 @@ fault scratch_for_a_worker_less src/plan.c 's/total, plan->workers, (int64_t)scr
 fault any_empty_row_named src/progress.c 's/while (row_id < known &&/while (known == INT64_MAX \&\&/' differential
 fault empty_row_query_and_head_swapped src/progress.c \
     's/row % p->q_len, row \/ p->q_len % p->q_heads,/row \/ p->q_len % p->q_heads, row % p->q_len,/' differential
-fault unseen_chunks_not_cleared src/task.c 's/(s->chunks == 1 || visible.first < visible.end)/s->chunks == 1/' differential
+fault unseen_chunks_not_cleared src/task.c 's/(s->chunks == 1 || visible.first < visible.end)/s->chunks == 1/' bits
 fault mode_of_the_caller_not_restored src/task.c 's/^    attree__fpenv_leave(caller);/    (void)caller;/' differential
 fault merged_nan_not_canonical src/partial.c 's/= attree__canonical(fmaf(right\[i\], b, left\[i\] \* a))/= fmaf(right[i], b, left[i] * a)/' differential
 fault mask_bit_before_0_scalar src/contract.h 's/bytes\[n >> 3\] >> (n & 7)/bytes[n \/ 8] >> (n \& 7)/' differential

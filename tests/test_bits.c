@@ -1,5 +1,6 @@
 /* The bit contract, end to end: o and lse have the same bits for any instruction set, thread count, batch, chunking of
  * the queries, layout and grouping. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -361,6 +362,50 @@ static void leaving_out_lse_changes_nothing(void **state)
     }
 }
 
+enum { SKIPPED_KEYS = 16 * 256 };
+
+/* Every second run of 16 blocks is hidden. */
+static bool is_skipped(int64_t key) { return key / SKIPPED_KEYS % 2 == 1; }
+
+static void hide_skipped(const attree_score_tile *tile, void *user)
+{
+    (void)user;
+    for (int64_t i = 0; i < tile->queries; i++)
+        for (int64_t j = 0; j < tile->keys; j++)
+            if (is_skipped(tile->first_key + j))
+                tile->scores[i * tile->query_stride + j] = -INFINITY;
+}
+
+static attree_block tell_skipped(const attree_score_tile *tile, void *user)
+{
+    (void)user;
+    return is_skipped(tile->first_key) ? ATTREE_BLOCK_SKIP : ATTREE_BLOCK_FULL;
+}
+
+/* A task all of whose blocks the caller skips leaves an empty state, whatever was in memory: for any number of threads,
+ * so also when one worker does several tasks. */
+static void skipped_tasks_leave_empty_states(void **state)
+{
+    (void)state;
+    attree_desc d = make_desc(1, 2, 1, 1, 40000, 16, 16);
+    tensors t = make_tensors(&d, 12);
+    attree_args args = {.size = sizeof args, .q = t.q, .k = t.k, .v = t.v, .o = t.o, .lse = t.lse};
+    args.score = hide_skipped;
+    run_expecting(ATTREE_OK, &d, &args);
+    float *const expected = malloc((size_t)(t.o_count + t.lse_count) * sizeof *expected);
+    assert_non_null(expected);
+    memcpy(expected, t.o, (size_t)t.o_count * sizeof(float));
+    memcpy(expected + t.o_count, t.lse, (size_t)t.lse_count * sizeof(float));
+    args.block = tell_skipped;
+    for (d.threads = 1; d.threads <= 8; d.threads++) {
+        run_expecting(ATTREE_OK, &d, &args);
+        assert_same_bits(expected, t.o, t.o_count);
+        assert_same_bits(expected + t.o_count, t.lse, t.lse_count);
+    }
+    free(expected);
+    free_tensors(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -376,6 +421,7 @@ int main(void)
         cmocka_unit_test(negative_and_zero_strides_work),
         cmocka_unit_test(grouped_heads_have_the_bits_of_repeated_heads),
         cmocka_unit_test(leaving_out_lse_changes_nothing),
+        cmocka_unit_test(skipped_tasks_leave_empty_states),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,8 +26,8 @@ static bool has_f16c(void)
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-/* Measured: Zen 3 reads one stream at 10 GB/s and four at 15; Zen 5 four at 0.77 of the rate of one. Families 17h to
- * 19h are Zen to Zen 4. */
+/* Measured: Zen 3 reads one stream at 10 GB/s and four at 15; Zen 5 takes 1.25 to 1.36 times as long with four as with
+ * one. Families 17h to 19h are Zen to Zen 4; the others among them, and other makers' CPUs, were not measured. */
 static bool has_short_streams(void)
 {
     unsigned a, b, c, d;

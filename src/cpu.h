@@ -10,9 +10,8 @@
  * scalar kernels need FMA on x86-64. */
 bool attree__cpu_has(attree_isa isa);
 
-/* Sequential streams in memory that a core reads fastest: 1, or 4 where each hardware prefetcher runs just so far
- * ahead.
- */
+/* In how many sequential streams a core reads memory fastest: 1, or 4 where each hardware prefetcher runs just so far
+ * ahead. */
 int32_t attree__cpu_streams(void);
 
 /* ATTREE_ERROR_ISA on a CPU on which nothing can run. */

@@ -9,7 +9,7 @@
 
 typedef struct attree__sized {
     const char *name;
-    size_t size, least; /* as this library knows it; without what 0.1.0 already called optional */
+    size_t size, least; /* as this library knows it; of the fields that no caller can do without */
 } attree__sized;
 
 /* Copies *given to *whole, which has kind->size bytes, and fills up with zeros. Fails for NULL and for sizes that are

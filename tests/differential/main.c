@@ -120,8 +120,8 @@ static void print_counts(const counts *c, bool features)
     }
     for (int n = 0; n < VALUES_KINDS && features; n++)
         printf("%s %" PRId64 "%s", values[n], c->values[n], n < VALUES_KINDS - 1 ? "; " : "\n");
-    for (int n = 0; n < field_count && features; n++)
-        printf("%s %" PRId64 "%s", field_table[n].name, c->with[n], n < field_count - 1 ? "; " : "\n");
+    for (int n = 0; n < FIELDS && features; n++)
+        printf("%s %" PRId64 "%s", field_table[n].name, c->with[n], n < FIELDS - 1 ? "; " : "\n");
 }
 
 static void print_problem(const char *what, const fields *f)

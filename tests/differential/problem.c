@@ -75,7 +75,7 @@ const field_info field_table[] = {
     FIELD(v_width, 1, FIELD_SIZE),
     FIELD(seed, 0, FIELD_SEED),
 };
-const int field_count = sizeof field_table / sizeof *field_table;
+_Static_assert(sizeof field_table / sizeof *field_table == FIELDS, "every field is in the table");
 
 int64_t *field_of(fields *f, int n) { return (int64_t *)(void *)((char *)f + field_table[n].offset); }
 
@@ -109,7 +109,7 @@ void print_fields(const fields *f, char *text, size_t capacity)
 {
     char *to = text;
     const char *const end = text + capacity - 1;
-    for (int n = 0; n < field_count; n++) {
+    for (int n = 0; n < FIELDS; n++) {
         if (field_value(f, n) == field_table[n].simplest)
             continue;
         append(&to, end, to == text ? "" : " ");
@@ -135,7 +135,7 @@ static bool read_number(const char **text, int64_t *value)
 
 bool read_fields(fields *f, const char *text, const char **wrong)
 {
-    for (int n = 0; n < field_count; n++)
+    for (int n = 0; n < FIELDS; n++)
         *field_of(f, n) = field_table[n].simplest;
     for (;;) {
         text += strspn(text, " ");
@@ -144,11 +144,11 @@ bool read_fields(fields *f, const char *text, const char **wrong)
         *wrong = text;
         const size_t length = strcspn(text, "= ");
         int n = 0;
-        while (n < field_count &&
+        while (n < FIELDS &&
                !(strlen(field_table[n].name) == length && strncmp(text, field_table[n].name, length) == 0))
             n++;
         text += length;
-        if (n == field_count || *text++ != '=' || !read_number(&text, field_of(f, n)))
+        if (n == FIELDS || *text++ != '=' || !read_number(&text, field_of(f, n)))
             return false;
     }
 }

@@ -82,7 +82,7 @@ typedef struct field_info {
 } field_info;
 
 extern const field_info field_table[];
-extern const int field_count;
+enum { FIELDS = sizeof(fields) / sizeof(int64_t) };
 
 int64_t *field_of(fields *f, int n);
 int64_t field_value(const fields *f, int n);

@@ -366,7 +366,7 @@ static bool run_chunks(job *j)
 static void count_problem(const fields *f, counts *c)
 {
     c->problems++;
-    for (int n = 0; n < field_count; n++)
+    for (int n = 0; n < FIELDS; n++)
         c->with[n] += field_value(f, n) != field_table[n].simplest;
     const int64_t types[4] = {f->q_type, f->k_type, f->v_type, f->o_type};
     for (int n = 0; n < 4; n++)

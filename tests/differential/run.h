@@ -7,7 +7,7 @@
 enum { MESSAGE = 512, ISAS = 8 };
 
 typedef struct counts {
-    int64_t problems, too_large, with[64]; /* fields that are not the simplest, by their number */
+    int64_t problems, too_large, with[FIELDS]; /* fields that are not the simplest, by their number */
     int64_t calls[CALL_FORMS], isas[ISAS], types[4][7], weights, appended, two_phases;
     int64_t values[VALUES_KINDS];
 } counts;

@@ -101,7 +101,7 @@ void shrink(fields *f, int64_t isas)
     shrinker s = {*f, isas, 0};
     for (bool better = true; better && s.tries < TRIES;) {
         better = false;
-        for (int n = 0; n < field_count; n++)
+        for (int n = 0; n < FIELDS; n++)
             better = try_field(&s, n) || better;
     }
     *f = s.best;

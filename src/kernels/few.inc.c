@@ -15,10 +15,12 @@ static int64_t few_rows_floats(int64_t qk_width, int64_t v_width)
 ATTREE_INLINE bool asks_meanwhile(int64_t rows, int32_t type) { return rows > DIRECT_ROWS && type <= ATTREE_BF16; }
 
 /* Scores of the strip's rows against keys that are packed in panel, from key j on. */
-static void panel_scores(const strip *s, const float *panel, int64_t j, asker *meanwhile)
+static void panel_scores(const strip *s, const float *panel, int64_t j, lines_ahead *ahead, int64_t lines)
 {
     for (int64_t r = 0; r < s->rows; r += TILE_ROWS) {
-        const score_job job = group_scores(s, r, panel, j, meanwhile);
+        score_job job = group_scores(s, r, panel, j);
+        job.ahead = ahead;
+        job.lines = lines;
         score_group(at_most(TILE_ROWS, s->rows - r), &job);
     }
 }
@@ -30,9 +32,12 @@ static void packed_scores(const strip *s, float *panel, int64_t j)
     const bool asks = asks_meanwhile(s->rows, f->k.type);
     const int64_t groups = (s->rows + TILE_ROWS - 1) / TILE_ROWS,
                   slices = (f->qk_width + SCORE_SLICE - 1) / SCORE_SLICE;
-    asker ahead = make_asker(&f->k, (key_range){j, j + PANEL}, f->qk_width, groups * slices);
+    lines_ahead ahead[PANEL_PIECES];
+    for (int64_t n = 0; n < PANEL_PIECES; n++)
+        ahead[n] = lines_of(&f->k, f->k.type, row_ahead(&f->k, j + n * ATTREE__PIECE), f->qk_width);
+    const int64_t lines = ATTREE__PIECE * ((attree__dtype_row_bytes(f->k.type, f->qk_width) + 63) / 64);
     pack_keys(panel, &(key_job){&f->k, j, s->seen, f->qk_width, asks});
-    panel_scores(s, panel, j, asks ? &ahead : NULL);
+    panel_scores(s, panel, j, asks ? ahead : NULL, slices > 0 ? (lines + groups * slices - 1) / (groups * slices) : 0);
 }
 
 /* Scores of KEY_SPAN keys, as far as the strip sees them. */
@@ -41,7 +46,7 @@ static void span_scores(const strip *s, float *panel, int64_t j)
     const attree__fold *f = s->fold;
     const bool whole = j >= s->seen.from && j + KEY_SPAN <= s->seen.to;
     if (whole && scored_direct(s->rows, f->k.type)) {
-        const score_job job = group_scores(s, 0, NULL, j, NULL);
+        const score_job job = group_scores(s, 0, NULL, j);
         if (adjacent_keys(&f->k, f->k.type)) {
             score_panels(s->rows, &job);
             return;
@@ -99,9 +104,9 @@ static bool is_dense(const strip *s, key_range part)
     return true;
 }
 
-static value_ahead values_ahead(const attree__fold *f, int64_t j)
+static chunk_ahead values_ahead(const attree__fold *f, int64_t j)
 {
-    return (value_ahead){(uintptr_t)row_ahead(&f->v, j), without_gaps(&f->v, f->v_width) ? 0 : f->v.token};
+    return (chunk_ahead){(uintptr_t)row_ahead(&f->v, j), f->v.token, !without_gaps(&f->v, f->v_width)};
 }
 
 /* Adds the values of a chunk of keys to u of each row of the strip. What fills units and needs no conversion before is
@@ -132,7 +137,7 @@ static void chunk_values(const strip *s, float *packed, key_range part)
                                .first = part.from,
                                .type = ATTREE_F32,
                                .row_bytes = row_bytes,
-                               .ahead = {(uintptr_t)packed, row_bytes}}); /* itself: it is in cache */
+                               .ahead = {(uintptr_t)packed, row_bytes, true}}); /* itself: it is in cache */
 }
 
 /* All values that the strip sees. room: VALUE_CHUNK rows. */

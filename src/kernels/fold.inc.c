@@ -46,7 +46,7 @@ static void fold_strip(strip *s, const float *keys, const packed_values *values)
 {
     const attree__fold *f = s->fold;
     for (int64_t j = s->seen.from / PANEL * PANEL; j < s->seen.to; j += PANEL)
-        panel_scores(s, keys + j * f->qk_width, j, NULL);
+        panel_scores(s, keys + j * f->qk_width, j, NULL, 0);
     strip_terms(s);
     strip_softmax(s);
     for (int64_t g = 0; g * TILE_ROWS < s->rows; g++)

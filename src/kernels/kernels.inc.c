@@ -13,8 +13,8 @@
 /* clang-format off */
 #include "ranges.inc.c"
 #include "numbers.inc.c"
-#include "tile.inc.c"
 #include "ahead.inc.c"
+#include "tile.inc.c"
 #include "pack.inc.c"
 #include "scores.inc.c"
 #include "softmax.inc.c"

@@ -166,14 +166,14 @@ ATTREE_INLINE void pack_whole_keys(float *panel, const int32_t type, const key_j
 {
     const attree__rows *const k = job->k;
     const int64_t width = job->width;
-    prefetcher ahead = make_prefetcher(k, type, row_ahead(k, j), width);
+    lines_ahead ahead = lines_of(k, type, row_ahead(k, j), width);
     const int lanes = lane_numbers(type);
     vf scales = row_scales(k, type, j);
     key_fours fours = make_fours(k, j);
     int64_t c = 0;
     for (; c + square_columns(type) <= width; c += square_columns(type)) {
         if (!job->asked)
-            prefetch_lines(&ahead, square_lines(type));
+            ask(&ahead, square_lines(type));
         if (starts_block(type, c))
             scales = block_scales(k, type, j, c);
         vf x[VF_LANES];
@@ -296,15 +296,17 @@ ATTREE_INLINE void pack_values_of(const packed_values *to, const int32_t type, c
     const attree__rows *const v = job->v;
     const int64_t first = job->columns.from, width = job->columns.to - first;
     const int64_t line = line_numbers(type);
+    const bool gaps = !without_gaps(v, width);
     for (int64_t j = job->keys.from; j < job->keys.to; j++) {
         const char *const row = attree__row(v, j);
         const float *const scale = type == ATTREE_I8 ? v->scale + j : NULL;
-        prefetcher ahead = make_prefetcher(v, type, row_ahead(v, j), width);
+        const uintptr_t later = (uintptr_t)row_ahead(v, j) + (uintptr_t)attree__dtype_row_bytes(type, first);
+        lines_ahead ahead = lines_from(later, v->token, attree__dtype_row_bytes(type, width), gaps);
         float *at = packed_value(to, j, 0);
         int64_t e = 0;
         for (; e + PANEL <= width; e += PANEL, at += to->panel) {
             if (e % line == 0)
-                prefetch_lines(&ahead, PANEL > line ? PANEL / line : 1);
+                ask(&ahead, PANEL > line ? PANEL / line : 1);
             for (int64_t i = 0; i < PANEL; i += VF_LANES)
                 vf_store(at + i, load_row(row, type, first + e, i, scale));
         }
@@ -372,12 +374,12 @@ ATTREE_INLINE void transpose_queries(float *packed, const int32_t type, const qu
 }
 
 /* Asks for a row of the next group; it need not exist. */
-ATTREE_INLINE void prefetch_query(const attree__queries *q, const int32_t type, int64_t row, int64_t width)
+ATTREE_INLINE void ask_query(const attree__queries *q, const int32_t type, int64_t row, int64_t width)
 {
     const int64_t bytes = attree__dtype_bytes(type);
     const uintptr_t start = (uintptr_t)q->data + (uintptr_t)(query_index(q, row) * bytes);
-    for (int64_t at = 0; at < width * bytes; at += 64)
-        attree__prefetch(start + (uintptr_t)at);
+    lines_ahead ahead = lines_from(start, 0, width * bytes, true);
+    ask(&ahead, (width * bytes + 63) / 64);
 }
 
 ATTREE_INLINE void pack_queries_of(float *packed, const attree__queries *q, const int32_t type, int64_t width)
@@ -386,7 +388,7 @@ ATTREE_INLINE void pack_queries_of(float *packed, const attree__queries *q, cons
         query_group group = {.data = q->data, .rows = at_most(TILE_ROWS, q->rows - r)};
         for (int64_t i = 0; i < group.rows; i++) {
             group.starts[i] = query_index(q, q->first + r + i);
-            prefetch_query(q, type, q->first + r + i + TILE_ROWS, width);
+            ask_query(q, type, q->first + r + i + TILE_ROWS, width);
         }
         int64_t c = 0;
         for (; c + VF_LANES <= width; c += VF_LANES)

@@ -11,8 +11,13 @@ typedef struct score_job {
     float *scores; /* row r at scores + r * SCORE_STRIDE */
     int64_t width;
     float scale;
-    asker *meanwhile; /* whom to let ask for keys meanwhile, or NULL */
+    lines_ahead
+        *ahead; /* of PANEL_PIECES pieces: what to ask for meanwhile, `lines` of each at a time; NULL: nothing */
+    int64_t lines;
 } score_job;
+
+/* Pieces that the keys of a panel are in. */
+#define PANEL_PIECES (PANEL / ATTREE__PIECE)
 
 /* Numbers of the width between two times that a tile asks for what comes next. */
 #define SCORE_SLICE 16
@@ -29,11 +34,12 @@ ATTREE_INLINE void score_tile(const int rows, const score_job *job)
                               .row = job->panel,
                               .row_bytes = PANEL * sizeof(float),
                               .depth = job->width};
-    if (!job->meanwhile)
+    if (!job->ahead)
         tile_multiply(acc, rows, TILE_VECS, ATTREE_F32, operands);
     else
         for (int64_t c = 0; c < job->width; c += SCORE_SLICE) {
-            ask(job->meanwhile);
+            for (int n = 0; n < PANEL_PIECES; n++)
+                ask(&job->ahead[n], job->lines);
             operands.depth = at_most(SCORE_SLICE, job->width - c);
             tile_multiply(acc, rows, TILE_VECS, ATTREE_F32, operands);
             operands.factor += SCORE_SLICE * TILE_ROWS;
@@ -134,13 +140,13 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
                                  const square *at)
 {
     vf acc[DIRECT_ROWS * 4];
-    prefetcher ahead[4];
+    lines_ahead ahead[4];
     key_fours fours[4];
     vf scales[4];
     ATTREE_UNROLL(4)
     for (int s = 0; s < squares; s++) {
         fours[s] = make_fours(at[s].k, at[s].j);
-        ahead[s] = make_prefetcher(at[s].k, type, at[s].ahead, job->width);
+        ahead[s] = lines_of(at[s].k, type, at[s].ahead, job->width);
         scales[s] = row_scales(at[s].k, type, at[s].j);
     }
     ATTREE_UNROLL(16)
@@ -150,7 +156,7 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
     for (; c + square_columns(type) <= job->width; c += square_columns(type)) {
         ATTREE_UNROLL(4)
         for (int s = 0; s < squares; s++) {
-            prefetch_lines(&ahead[s], square_lines(type));
+            ask(&ahead[s], square_lines(type));
             if (starts_block(type, c))
                 scales[s] = block_scales(at[s].k, type, at[s].j, c);
         }

@@ -53,7 +53,7 @@ ATTREE_INLINE int32_t score_step(const int rows, const int32_t type, const score
 
 ATTREE_INLINE void step_scores_of(const int rows, const int32_t type, const strip *strips, int32_t count)
 {
-    const score_job job = group_scores(strips, 0, NULL, 0, NULL);
+    const score_job job = group_scores(strips, 0, NULL, 0);
     for (int64_t j = 0; j < ATTREE__BLOCK; j += VF_LANES) {
         square at[ATTREE__FOLDS];
         for (int32_t s = 0; s < count; s++) {
@@ -111,10 +111,11 @@ static bool lie_apart(const attree__rows *rows)
 /* Asks for the values that come STEP_AHEAD keys after some keys. */
 ATTREE_INLINE void prefetch_values(const int32_t type, const attree__fold *f, key_range keys)
 {
-    const int64_t bytes = attree__dtype_row_bytes(type, f->v_width);
-    for (int64_t j = keys.from + STEP_AHEAD; j < keys.to + STEP_AHEAD; j++)
-        for (int64_t at = 0; at < bytes; at += 64)
-            attree__prefetch((uintptr_t)attree__row(&f->v, j) + (uintptr_t)at);
+    const int64_t lines = (attree__dtype_row_bytes(type, f->v_width) + 63) / 64;
+    for (int64_t j = keys.from + STEP_AHEAD; j < keys.to + STEP_AHEAD; j++) {
+        lines_ahead ahead = lines_of(&f->v, type, attree__row(&f->v, j), f->v_width);
+        ask(&ahead, lines);
+    }
 }
 
 ATTREE_INLINE void step_values_of(const int rows, const int32_t type, const strip *const *strips, int32_t count)

@@ -39,7 +39,7 @@ static strip make_strip(const attree__fold *f, int64_t row, int64_t rows)
 }
 
 /* The score job of the group that starts at row r of the strip, for keys j, j + 1, ..., packed in panel if so. */
-ATTREE_INLINE score_job group_scores(const strip *s, int64_t r, const float *panel, int64_t j, asker *meanwhile)
+ATTREE_INLINE score_job group_scores(const strip *s, int64_t r, const float *panel, int64_t j)
 {
     const attree__fold *f = s->fold;
     return (score_job){
@@ -50,7 +50,6 @@ ATTREE_INLINE score_job group_scores(const strip *s, int64_t r, const float *pan
         .scores = s->scores + r * SCORE_STRIDE + j,
         .width = f->qk_width,
         .scale = f->scale,
-        .meanwhile = meanwhile,
     };
 }
 
@@ -108,7 +107,7 @@ typedef struct value_source {
     int32_t type;
     int64_t row_bytes, column;
     const float *scale; /* of key j at scale[j], for ATTREE_I8 */
-    value_ahead ahead;
+    chunk_ahead ahead;
     bool streamed; /* they come from memory, not from a buffer in cache */
     bool fresh;    /* they are the first for u */
 } value_source;

@@ -18,8 +18,7 @@ typedef struct tile_operands {
     int64_t row_bytes, column;
     const float *scale; /* of the row d at scale[d], for ATTREE_I8 */
     int64_t depth;
-    uintptr_t ahead; /* what to ask for in advance, when vectors are streamed; ahead_step bytes further each step */
-    int64_t ahead_step;
+    lines_ahead ahead; /* what to ask for meanwhile, when vectors are streamed */
 } tile_operands;
 
 /* One step of the tile, for d = 0, with vectors of any type. What is fewer, factors or vectors, stays
@@ -74,11 +73,8 @@ ATTREE_INLINE void tile_multiply(vf *acc, const int rows, const int vecs, const 
 ATTREE_INLINE void tile_multiply_streamed(vf *acc, const int rows, const int vecs, const int32_t type, tile_operands t)
 {
     const int64_t line = line_numbers(type);
-    ATTREE_UNROLL(4)
-    for (int64_t d = 0; d < t.depth; d++, tile_advance(&t, type), t.ahead += (uintptr_t)t.ahead_step) {
-        ATTREE_UNROLL(8)
-        for (int64_t c = 0; c < vecs * VF_LANES; c += line)
-            attree__prefetch(t.ahead + (uintptr_t)(c * 64 / line));
+    for (int64_t d = 0; d < t.depth; d++, tile_advance(&t, type)) {
+        ask(&t.ahead, (vecs * VF_LANES + line - 1) / line);
         tile_step(acc, rows, vecs, type, &t);
     }
 }

@@ -107,8 +107,8 @@ static attree_status check_memory(const attree__problem *p, const attree_args *a
         {"q", args->q, p->q_span, attree__dtype_bytes(p->q_type), false},
         {"k", args->k, p->k_span, attree__dtype_alignment(p->k_type), false},
         {"v", args->v, p->v_span, attree__dtype_alignment(p->v_type), false},
-        {"k_scales", p->k_type == ATTREE_I8 ? args->k_scales : NULL, p->k_scales_span, 4, false},
-        {"v_scales", p->v_type == ATTREE_I8 ? args->v_scales : NULL, p->v_scales_span, 4, false},
+        {"k_scales", attree__dtype_has_row_scales(p->k_type) ? args->k_scales : NULL, p->k_scales_span, 4, false},
+        {"v_scales", attree__dtype_has_row_scales(p->v_type) ? args->v_scales : NULL, p->v_scales_span, 4, false},
         {"page_table", args->page_table, span_if(args->page_table, p->table_span), 4, false},
         {"mask", args->mask, span_if(args->mask, p->mask.span), 1, false},
         {"bias", args->bias, span_if(args->bias, p->bias.span), attree__dtype_bytes(p->bias_type), false},
@@ -206,9 +206,9 @@ static attree_status check_new_memory(const attree__problem *p, attree_new_token
         {"k", &k, {batch, p->kv_heads, p->q_len, p->qk_width}, t->k_type, false, &t->k_strides, &spans[0]},
         {"v", &v, {batch, p->kv_heads, p->q_len, p->v_width}, t->v_type, false, &t->v_strides, &spans[1]},
     };
-    attree_status status = attree__layout_check_type("k_type", t->k_type, ATTREE_BF16);
+    attree_status status = attree__layout_check_type("k_type", t->k_type, false);
     if (status == ATTREE_OK)
-        status = attree__layout_check_type("v_type", t->v_type, ATTREE_BF16);
+        status = attree__layout_check_type("v_type", t->v_type, false);
     for (int i = 0; i < 2 && status == ATTREE_OK; i++)
         status = attree__layout_resolve(&news[i]);
     if (status != ATTREE_OK)
@@ -221,8 +221,10 @@ static attree_status check_new_memory(const attree__problem *p, attree_new_token
         {"page_table", t->page_table, span_if(t->page_table, p->table_span), 4, false},
         {"cache_k", t->cache_k, p->k_span, attree__dtype_alignment(p->k_type), true},
         {"cache_v", t->cache_v, p->v_span, attree__dtype_alignment(p->v_type), true},
-        {"cache_k_scales", p->k_type == ATTREE_I8 ? t->cache_k_scales : NULL, p->k_scales_span, 4, true},
-        {"cache_v_scales", p->v_type == ATTREE_I8 ? t->cache_v_scales : NULL, p->v_scales_span, 4, true},
+        {"cache_k_scales", attree__dtype_has_row_scales(p->k_type) ? t->cache_k_scales : NULL, p->k_scales_span, 4,
+         true},
+        {"cache_v_scales", attree__dtype_has_row_scales(p->v_type) ? t->cache_v_scales : NULL, p->v_scales_span, 4,
+         true},
     };
     return check_tensors(tensors, sizeof tensors / sizeof *tensors);
 }

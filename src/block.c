@@ -149,7 +149,7 @@ static attree__rows block_rows(const attree_plan *plan, const attree__tile *tile
         place_pieces(&rows, &s, &active, first);
     } else
         attree__rows_place(&rows, attree__place_at(&s, first), ATTREE__PIECE * rows.token);
-    if (source->type == ATTREE_I8)
+    if (attree__dtype_has_row_scales(source->type))
         rows.scale = block_scales(p, tile, source, seen);
     return rows;
 }

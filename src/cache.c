@@ -48,7 +48,8 @@ static attree_status write_rows(const attree__problem *p, const transfer *t, con
     for (int64_t i = 0; i < s->q_len; i++) {
         const attree__numbers numbers = new_row(p, t, n, i);
         const int64_t j = s->q_offset + i;
-        float *const scale = t->to_type == ATTREE_I8 ? (float *)(void *)attree__place_at(&scales, j) : NULL;
+        float *const scale =
+            attree__dtype_has_row_scales(t->to_type) ? (float *)(void *)attree__place_at(&scales, j) : NULL;
         attree__quant_row(attree__place_at(&rows, j), t->to_type, t->to_width, &numbers, scale);
     }
     return ATTREE_OK;

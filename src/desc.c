@@ -107,7 +107,7 @@ static attree_status resolve_cache(attree__problem *p, const attree_desc *desc)
     if (status == ATTREE_OK)
         status = check_blocks("v_width", p->v_width, p->v_type);
     for (int i = 0; i < 4 && status == ATTREE_OK; i++)
-        if (i < 2 || (i == 2 ? p->k_type : p->v_type) == ATTREE_I8)
+        if (i < 2 || attree__dtype_has_row_scales(i == 2 ? p->k_type : p->v_type))
             status = attree__layout_resolve(&tensors[i]);
     if (p->panels || attree__dtype_has_blocks(p->k_type))
         p->k.width = 1;
@@ -244,7 +244,7 @@ static attree_status resolve_mask_and_bias(attree__problem *p, const attree_desc
                             desc->mask_kind);
     p->mask_kind = desc->mask_kind;
     p->bias_type = desc->bias_type;
-    attree_status status = attree__layout_check_type("bias_type", desc->bias_type, ATTREE_BF16);
+    attree_status status = attree__layout_check_type("bias_type", desc->bias_type, false);
     if (status == ATTREE_OK)
         status = resolve_pairs(&p->bias, "bias", &desc->bias, p, p->bias_type);
     if (status == ATTREE_OK)
@@ -416,7 +416,7 @@ static attree_status check_types(const attree_desc *desc)
         {"q_type", desc->q_type}, {"o_type", desc->o_type}, {"k_type", desc->k_type}, {"v_type", desc->v_type}};
     attree_status status = ATTREE_OK;
     for (int i = 0; i < 4 && status == ATTREE_OK; i++)
-        status = attree__layout_check_type(types[i].name, types[i].type, i < 2 ? ATTREE_BF16 : ATTREE_F8_E4M3);
+        status = attree__layout_check_type(types[i].name, types[i].type, i >= 2);
     return status;
 }
 

@@ -10,24 +10,48 @@
 #include <string.h>
 
 #include "attree/attree.h"
+#include "dtypes.h"
 
 /* Numbers of a block of ATTREE_Q8_0 and ATTREE_Q4_0. */
 #define ATTREE__QUANT_BLOCK 32
 
-/* Bytes of an element; of a whole block, for types that have blocks. */
-static inline int64_t attree__dtype_bytes(int32_t type)
+typedef struct attree__dtype {
+    const char *name;
+    int8_t bytes, numbers; /* of a unit */
+    attree__scales scales;
+    bool is_float;
+} attree__dtype;
+
+#define ATTREE__FLOAT_ENTRY(TYPE, name, bytes, numbers, scales) {#name, bytes, numbers, scales, true},
+#define ATTREE__CACHE_ENTRY(TYPE, name, bytes, numbers, scales) {#name, bytes, numbers, scales, false},
+
+/* By attree_dtype. */
+static const attree__dtype attree__dtypes[] = {ATTREE__FLOAT_DTYPES(ATTREE__FLOAT_ENTRY)
+                                                   ATTREE__CACHE_DTYPES(ATTREE__CACHE_ENTRY)};
+
+#undef ATTREE__FLOAT_ENTRY
+#undef ATTREE__CACHE_ENTRY
+
+#define ATTREE__DTYPE_COUNT ((int32_t)(sizeof attree__dtypes / sizeof *attree__dtypes))
+
+static inline bool attree__dtype_exists(int32_t type) { return type >= 0 && type < ATTREE__DTYPE_COUNT; }
+
+/* Whether it may be the type of any tensor. */
+static inline bool attree__dtype_is_float(int32_t type)
 {
-    switch (type) {
-    case ATTREE_F32: return 4;
-    case ATTREE_F16:
-    case ATTREE_BF16: return 2;
-    case ATTREE_Q8_0: return 34;
-    case ATTREE_Q4_0: return 18;
-    default: return 1;
-    }
+    return attree__dtype_exists(type) && attree__dtypes[type].is_float;
 }
 
-static inline bool attree__dtype_has_blocks(int32_t type) { return type == ATTREE_Q8_0 || type == ATTREE_Q4_0; }
+/* Bytes of an element; of a whole block, for types that have blocks. */
+static inline int64_t attree__dtype_bytes(int32_t type) { return attree__dtypes[type].bytes; }
+
+static inline bool attree__dtype_has_blocks(int32_t type) { return attree__dtypes[type].numbers > 1; }
+
+/* Whether each row has a scale, which lies beside it. */
+static inline bool attree__dtype_has_row_scales(int32_t type)
+{
+    return attree__dtypes[type].scales == ATTREE__ROW_SCALE;
+}
 
 static inline int64_t attree__dtype_alignment(int32_t type)
 {
@@ -139,44 +163,81 @@ static inline uint8_t attree__to_f8(float x)
     return (uint8_t)(sign | rounded >> 20);
 }
 
-/* Element `index` of an array of a float type. */
-static inline float attree__load(const void *data, int32_t type, int64_t index)
+/* ---- Numbers ---- */
+
+/* Element i of an array; number i of a row of blocks. Without scales of rows. */
+
+static inline float attree__get_f32(const void *row, int64_t i) { return ((const float *)row)[i]; }
+
+static inline float attree__get_f16(const void *row, int64_t i) { return attree__from_f16(((const uint16_t *)row)[i]); }
+
+static inline float attree__get_bf16(const void *row, int64_t i)
 {
-    switch (type) {
-    case ATTREE_F16: return attree__from_f16(((const uint16_t *)data)[index]);
-    case ATTREE_BF16: return attree__from_bf16(((const uint16_t *)data)[index]);
-    default: return ((const float *)data)[index];
-    }
+    return attree__from_bf16(((const uint16_t *)row)[i]);
 }
 
-/* Number c of a row of any type, whose elements are `width` apart; scale is the row's, for ATTREE_I8. */
+static inline float attree__get_i8(const void *row, int64_t i) { return (float)((const int8_t *)row)[i]; }
+
+static inline float attree__get_f8(const void *row, int64_t i) { return attree__from_f8(((const uint8_t *)row)[i]); }
+
+/* Block `index` of a row: the scale, and the codes after it. */
+static inline const uint8_t *attree__block_codes(const void *row, int64_t index, int64_t bytes, float *scale)
+{
+    const uint8_t *const block = (const uint8_t *)row + index * bytes;
+    *scale = attree__from_f16((uint16_t)(block[0] | block[1] << 8));
+    return block + 2;
+}
+
+static inline float attree__get_q8_0(const void *row, int64_t i)
+{
+    float scale;
+    const uint8_t *const codes = attree__block_codes(row, i / ATTREE__QUANT_BLOCK, 34, &scale);
+    return scale * (float)(int8_t)codes[i % ATTREE__QUANT_BLOCK];
+}
+
+/* Low halves of the 16 bytes, then high ones. */
+static inline float attree__get_q4_0(const void *row, int64_t i)
+{
+    float scale;
+    const uint8_t *const codes = attree__block_codes(row, i / ATTREE__QUANT_BLOCK, 18, &scale);
+    const int shift = i % ATTREE__QUANT_BLOCK < 16 ? 0 : 4;
+    return scale * (float)((codes[i % 16] >> shift & 15) - 8);
+}
+
+static inline void attree__set_f32(void *row, int64_t i, float x) { ((float *)row)[i] = x; }
+
+static inline void attree__set_f16(void *row, int64_t i, float x) { ((uint16_t *)row)[i] = attree__to_f16(x); }
+
+static inline void attree__set_bf16(void *row, int64_t i, float x) { ((uint16_t *)row)[i] = attree__to_bf16(x); }
+
+/* One of the above, by the type. */
+static inline float attree__load(const void *row, int32_t type, int64_t i)
+{
+#define ATTREE__CASE(TYPE, name, ...)                                                                                  \
+    case ATTREE_##TYPE: return attree__get_##name(row, i);
+    switch ((attree_dtype)type) {
+        ATTREE__DTYPES(ATTREE__CASE)
+    }
+#undef ATTREE__CASE
+    return NAN;
+}
+
+/* Of a float type. */
+static inline void attree__store(void *row, int32_t type, int64_t i, float x)
+{
+#define ATTREE__CASE(TYPE, name, ...)                                                                                  \
+    case ATTREE_##TYPE: attree__set_##name(row, i, x); break;
+    switch (type) {
+        ATTREE__FLOAT_DTYPES(ATTREE__CASE)
+    }
+#undef ATTREE__CASE
+}
+
+/* Number c of a row of any type, whose elements are `width` apart; scale is the row's, if it has one. */
 static inline float attree__row_number(const void *row, int32_t type, int64_t width, int64_t c, float scale)
 {
-    const uint8_t *const bytes = row;
-    switch (type) {
-    case ATTREE_I8: return scale * (float)(int8_t)bytes[c * width];
-    case ATTREE_F8_E4M3: return attree__from_f8(bytes[c * width]);
-    case ATTREE_Q8_0:
-    case ATTREE_Q4_0: break;
-    default: return attree__load(row, type, c * width);
-    }
-    const uint8_t *const block = bytes + c / ATTREE__QUANT_BLOCK * attree__dtype_bytes(type);
-    const int64_t i = c % ATTREE__QUANT_BLOCK;
-    const float d = attree__from_f16((uint16_t)(block[0] | block[1] << 8));
-    if (type == ATTREE_Q8_0) {
-        const int8_t integer = (int8_t)block[2 + i];
-        return d * (float)integer;
-    }
-    return d * (float)((i < 16 ? block[2 + i] & 15 : block[2 + i - 16] >> 4) - 8);
-}
-
-static inline void attree__store(void *data, int32_t type, int64_t index, float x)
-{
-    switch (type) {
-    case ATTREE_F16: ((uint16_t *)data)[index] = attree__to_f16(x); break;
-    case ATTREE_BF16: ((uint16_t *)data)[index] = attree__to_bf16(x); break;
-    default: ((float *)data)[index] = x; break;
-    }
+    const float x = attree__load(row, type, c * width);
+    return attree__dtype_has_row_scales(type) ? scale * x : x;
 }
 
 #endif /* ATTREE_DTYPE_H */

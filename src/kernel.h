@@ -41,7 +41,7 @@ typedef struct attree__rows {
     const char *piece[ATTREE__BLOCK / ATTREE__PIECE + 2];
     int64_t token;      /* bytes */
     int64_t width;      /* elements; 1 for types with blocks */
-    const float *scale; /* of key j at scale[j], for ATTREE_I8 */
+    const float *scale; /* of key j at scale[j], for types with scales of rows */
     int32_t ahead;      /* pieces from what is read to what is asked for in advance: 0, 1 or 2 */
     int32_t type;       /* attree_dtype */
 } attree__rows;

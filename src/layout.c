@@ -7,11 +7,13 @@
 #include "dtype.h"
 #include "error.h"
 
-attree_status attree__layout_check_type(const char *name, int32_t type, int32_t last)
+attree_status attree__layout_check_type(const char *name, int32_t type, bool of_cache)
 {
-    if (type < ATTREE_F32 || type > last)
+    if (!of_cache && !attree__dtype_is_float(type))
+        return attree__fail(ATTREE_ERROR_TYPE, "%s is %" PRId32 "; it must be f32, f16 or bf16 (0 to 2)", name, type);
+    if (!attree__dtype_exists(type))
         return attree__fail(ATTREE_ERROR_TYPE, "%s is %" PRId32 "; it must be an attree_dtype, 0 to %" PRId32, name,
-                            type, last);
+                            type, ATTREE__DTYPE_COUNT - 1);
     return ATTREE_OK;
 }
 

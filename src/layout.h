@@ -27,7 +27,7 @@ typedef struct attree__tensor {
 /* Dense strides where all are 0, 0 along dimensions of size 0 or 1. All offsets fit 64 bits. */
 attree_status attree__layout_resolve(const attree__tensor *tensor);
 
-/* A type from ATTREE_F32 to last. */
-attree_status attree__layout_check_type(const char *name, int32_t type, int32_t last);
+/* A float type; of K and V, any. */
+attree_status attree__layout_check_type(const char *name, int32_t type, bool of_cache);
 
 #endif /* ATTREE_LAYOUT_H */

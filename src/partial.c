@@ -123,7 +123,7 @@ static attree_status check_lse(const char *name, const float *lse, int64_t rows)
 attree_status attree_merge_outputs(void *o, float *lse, const void *other_o, const float *other_lse, int32_t type,
                                    int64_t rows, int64_t v_width)
 {
-    if (type < ATTREE_F32 || type > ATTREE_BF16)
+    if (!attree__dtype_is_float(type))
         return attree__fail(ATTREE_ERROR_TYPE, "type is %" PRId32 "; it must be a float type, 0 to 2", type);
     const struct {
         const char *name;

@@ -283,7 +283,8 @@ static attree_status lay_out_workspace(attree_plan *plan)
     const int32_t folds = attree__plan_folds(plan, few);
     plan->ranges_offset =
         reserve(&scratch, rows > folds * few ? rows : folds * few, 2 * (int64_t)sizeof(int32_t), &overflow);
-    const bool scaled = p->k_type == ATTREE_I8 || p->v_type == ATTREE_I8, gathers = attree__plan_gathers(plan);
+    const bool scaled = attree__dtype_has_row_scales(p->k_type) || attree__dtype_has_row_scales(p->v_type),
+               gathers = attree__plan_gathers(plan);
     plan->scales_offset = reserve(&scratch, scaled ? (int64_t)2 * ATTREE__BLOCK : 0, number, &overflow);
     plan->gathered_k_offset =
         reserve(&scratch, gathers ? ATTREE__BLOCK : 0, attree__dtype_row_bytes(p->k_type, p->qk_width), &overflow);
@@ -412,7 +413,8 @@ bool attree__plan_gathers(const attree_plan *plan) { return plan->problem.page_s
 int32_t attree__plan_folds(const attree_plan *plan, int64_t rows)
 {
     const attree__problem *p = &plan->problem;
-    const bool gains = rows <= plan->kernels->step_rows && p->k_type <= ATTREE_BF16 && p->v_type <= ATTREE_BF16;
+    const bool gains =
+        rows <= plan->kernels->step_rows && attree__dtype_is_float(p->k_type) && attree__dtype_is_float(p->v_type);
     return gains && !attree__plan_gathers(plan) ? plan->streams : 1; /* what is gathered is in cache already */
 }
 

@@ -46,36 +46,27 @@ static attree_status row_scale(const attree__numbers *from, float *scale)
     return status;
 }
 
-static void write_i8(uint8_t *row, int64_t width, const attree__numbers *from, float *scale)
-{
-    (void)row_scale(from, scale);
-    for (int64_t c = 0; c < from->count; c++)
-        row[c * width] = (uint8_t)(int8_t)code(number(from, c), *scale, -127, 127);
-}
+/* The block of numbers from c on: its scale as f16, and the codes after it. */
+typedef struct block_format {
+    int64_t bytes;
+    float (*scale)(float largest);
+    void (*codes)(uint8_t *codes, const attree__numbers *from, int64_t c, float scale);
+} block_format;
 
-/* The scale of the block of numbers from c on, as f16: of ATTREE_Q4_0 such that the largest magnitude gets the code -8,
- * the one that has no opposite. */
-static attree_status block_scale(int32_t type, const attree__numbers *from, int64_t c, uint16_t *scale)
-{
-    float largest;
-    const attree_status status = find_largest(from, c, ATTREE__QUANT_BLOCK, &largest);
-    if (status != ATTREE_OK)
-        return status;
-    const float exact = type == ATTREE_Q8_0 ? fabsf(largest) / 127.0f : largest / -8.0f;
-    *scale = largest == 0.0f ? 0 : attree__to_f16(exact);
-    if (!isfinite(attree__from_f16(*scale)))
-        return attree__fail(ATTREE_ERROR_NONFINITE, "the scale of a block is %g; it must be at most 65504",
-                            (double)exact);
-    return ATTREE_OK;
-}
+static float q8_0_scale(float largest) { return fabsf(largest) / 127.0f; }
 
-static void write_q8_0(uint8_t *codes, const attree__numbers *from, int64_t c, float scale)
+static void q8_0_codes(uint8_t *codes, const attree__numbers *from, int64_t c, float scale)
 {
     for (int i = 0; i < ATTREE__QUANT_BLOCK; i++)
         codes[i] = (uint8_t)(int8_t)code(number(from, c + i), scale, -127, 127);
 }
 
-static void write_q4_0(uint8_t *codes, const attree__numbers *from, int64_t c, float scale)
+static const block_format q8_0 = {34, q8_0_scale, q8_0_codes};
+
+/* The largest magnitude gets the code -8, the one that has no opposite. */
+static float q4_0_scale(float largest) { return largest / -8.0f; }
+
+static void q4_0_codes(uint8_t *codes, const attree__numbers *from, int64_t c, float scale)
 {
     const int half = ATTREE__QUANT_BLOCK / 2;
     for (int i = 0; i < half; i++) {
@@ -85,77 +76,131 @@ static void write_q4_0(uint8_t *codes, const attree__numbers *from, int64_t c, f
     }
 }
 
-static attree_status check_blocks(int32_t type, const attree__numbers *from)
+static const block_format q4_0 = {18, q4_0_scale, q4_0_codes};
+
+static attree_status block_scale(const block_format *format, const attree__numbers *from, int64_t c, uint16_t *scale)
+{
+    float largest;
+    const attree_status status = find_largest(from, c, ATTREE__QUANT_BLOCK, &largest);
+    if (status != ATTREE_OK)
+        return status;
+    const float exact = format->scale(largest);
+    *scale = largest == 0.0f ? 0 : attree__to_f16(exact);
+    if (!isfinite(attree__from_f16(*scale)))
+        return attree__fail(ATTREE_ERROR_NONFINITE, "the scale of a block is %g; it must be at most 65504",
+                            (double)exact);
+    return ATTREE_OK;
+}
+
+static attree_status check_blocks(const block_format *format, const attree__numbers *from)
 {
     uint16_t scale;
     attree_status status = ATTREE_OK;
     for (int64_t c = 0; c < from->count && status == ATTREE_OK; c += ATTREE__QUANT_BLOCK)
-        status = block_scale(type, from, c, &scale);
+        status = block_scale(format, from, c, &scale);
     return status;
 }
 
-static void write_blocks(uint8_t *row, int32_t type, const attree__numbers *from)
+static void write_blocks(const block_format *format, uint8_t *row, const attree__numbers *from)
 {
     uint16_t scale = 0;
-    for (int64_t c = 0; c < from->count; c += ATTREE__QUANT_BLOCK) {
-        uint8_t *const block = row + c / ATTREE__QUANT_BLOCK * attree__dtype_bytes(type);
-        (void)block_scale(type, from, c, &scale);
-        block[0] = (uint8_t)(scale & 255u);
-        block[1] = (uint8_t)(scale >> 8);
-        if (type == ATTREE_Q8_0)
-            write_q8_0(block + 2, from, c, attree__from_f16(scale));
-        else
-            write_q4_0(block + 2, from, c, attree__from_f16(scale));
+    for (int64_t c = 0; c < from->count; c += ATTREE__QUANT_BLOCK, row += format->bytes) {
+        (void)block_scale(format, from, c, &scale);
+        row[0] = (uint8_t)(scale & 255u);
+        row[1] = (uint8_t)(scale >> 8);
+        format->codes(row + 2, from, c, attree__from_f16(scale));
     }
 }
+
+/* ---- Types ---- */
+
+/* Where a row goes: elements `width` apart. */
+typedef struct row_target {
+    void *row;
+    int64_t width;
+    float *scale;
+} row_target;
 
 /* Finite numbers stay finite. */
 static attree_status check_range(int32_t type, const attree__numbers *from)
 {
-    for (int64_t c = 0; c < from->count; c++) {
+    for (int64_t c = 0; c < from->count && type != from->type; c++) {
         const float x = number(from, c);
         float stored;
         attree__store(&stored, type, 0, x);
         if (attree__is_finite(x) && !attree__is_finite(attree__load(&stored, type, 0)))
             return attree__fail(ATTREE_ERROR_NONFINITE, "number %" PRId64 " is %g; it becomes infinite in %s", c,
-                                (double)x, type == ATTREE_F16 ? "f16" : "bf16");
+                                (double)x, attree__dtypes[type].name);
     }
     return ATTREE_OK;
 }
 
-attree_status attree__quant_check(int32_t type, const attree__numbers *from)
+static attree_status check_f32(const attree__numbers *from) { return check_range(ATTREE_F32, from); }
+static attree_status check_f16(const attree__numbers *from) { return check_range(ATTREE_F16, from); }
+static attree_status check_bf16(const attree__numbers *from) { return check_range(ATTREE_BF16, from); }
+static attree_status check_q8_0(const attree__numbers *from) { return check_blocks(&q8_0, from); }
+static attree_status check_q4_0(const attree__numbers *from) { return check_blocks(&q4_0, from); }
+
+static attree_status check_i8(const attree__numbers *from)
 {
     float scale;
-    switch (type) {
-    case ATTREE_F16:
-    case ATTREE_BF16: return type == from->type ? ATTREE_OK : check_range(type, from);
-    case ATTREE_I8: return row_scale(from, &scale);
-    case ATTREE_Q8_0:
-    case ATTREE_Q4_0: return check_blocks(type, from);
-    default: return ATTREE_OK;
-    }
+    return row_scale(from, &scale);
 }
+
+/* Saturates. */
+static attree_status check_f8(const attree__numbers *from)
+{
+    (void)from;
+    return ATTREE_OK;
+}
+
+static void write_floats(int32_t type, const row_target *to, const attree__numbers *from)
+{
+    for (int64_t c = 0; c < from->count; c++)
+        attree__store(to->row, type, c * to->width, number(from, c));
+}
+
+static void write_f32(const row_target *to, const attree__numbers *from) { write_floats(ATTREE_F32, to, from); }
+static void write_f16(const row_target *to, const attree__numbers *from) { write_floats(ATTREE_F16, to, from); }
+static void write_bf16(const row_target *to, const attree__numbers *from) { write_floats(ATTREE_BF16, to, from); }
+static void write_q8_0(const row_target *to, const attree__numbers *from) { write_blocks(&q8_0, to->row, from); }
+static void write_q4_0(const row_target *to, const attree__numbers *from) { write_blocks(&q4_0, to->row, from); }
+
+static void write_i8(const row_target *to, const attree__numbers *from)
+{
+    int8_t *const codes = to->row;
+    (void)row_scale(from, to->scale);
+    for (int64_t c = 0; c < from->count; c++)
+        codes[c * to->width] = (int8_t)code(number(from, c), *to->scale, -127, 127);
+}
+
+static void write_f8(const row_target *to, const attree__numbers *from)
+{
+    uint8_t *const codes = to->row;
+    for (int64_t c = 0; c < from->count; c++)
+        codes[c * to->width] = attree__to_f8(number(from, c));
+}
+
+typedef struct quantiser {
+    attree_status (*check)(const attree__numbers *from);
+    void (*write)(const row_target *to, const attree__numbers *from);
+} quantiser;
+
+#define ENTRY(TYPE, name, ...) {check_##name, write_##name},
+
+static const quantiser quantisers[] = {ATTREE__DTYPES(ENTRY)};
+
+attree_status attree__quant_check(int32_t type, const attree__numbers *from) { return quantisers[type].check(from); }
 
 void attree__quant_row(void *row, int32_t type, int64_t width, const attree__numbers *from, float *scale)
 {
-    uint8_t *const bytes = row;
-    switch (type) {
-    case ATTREE_I8: write_i8(bytes, width, from, scale); break;
-    case ATTREE_Q8_0:
-    case ATTREE_Q4_0: write_blocks(bytes, type, from); break;
-    case ATTREE_F8_E4M3:
-        for (int64_t c = 0; c < from->count; c++)
-            bytes[c * width] = attree__to_f8(number(from, c));
-        break;
-    default:
-        for (int64_t c = 0; c < from->count; c++)
-            attree__store(row, type, c * width, number(from, c));
-    }
+    const row_target to = {row, width, scale};
+    quantisers[type].write(&to, from);
 }
 
 size_t attree_row_bytes(int32_t type, int64_t width)
 {
-    if (type < ATTREE_F32 || type > ATTREE_F8_E4M3 || width < 0 || width > INT64_MAX / 8 ||
+    if (!attree__dtype_exists(type) || width < 0 || width > INT64_MAX / 8 ||
         (attree__dtype_has_blocks(type) && width % ATTREE__QUANT_BLOCK != 0))
         return 0;
     return (size_t)attree__dtype_row_bytes(type, width);
@@ -163,8 +208,9 @@ size_t attree_row_bytes(int32_t type, int64_t width)
 
 static attree_status check_row(int32_t type, int64_t width, const void *numbers, const void *row)
 {
-    if (type < ATTREE_F32 || type > ATTREE_F8_E4M3)
-        return attree__fail(ATTREE_ERROR_TYPE, "type is %" PRId32 "; it must be an attree_dtype, 0 to 6", type);
+    if (!attree__dtype_exists(type))
+        return attree__fail(ATTREE_ERROR_TYPE, "type is %" PRId32 "; it must be an attree_dtype, 0 to %" PRId32, type,
+                            ATTREE__DTYPE_COUNT - 1);
     if (width < 0 || (width > 0 && attree_row_bytes(type, width) == 0))
         return attree__fail(ATTREE_ERROR_SHAPE,
                             "width is %" PRId64 "; it must be at least 0, and a multiple of 32 for types with blocks",
@@ -182,8 +228,8 @@ attree_status attree_quantize(int32_t type, int64_t width, const float *numbers,
     const attree_status status = check_row(type, width, numbers, row);
     if (status != ATTREE_OK)
         return status;
-    if (type == ATTREE_I8 && !scale)
-        return attree__fail(ATTREE_ERROR_NULL, "scale is NULL; ATTREE_I8 needs one");
+    if (attree__dtype_has_row_scales(type) && !scale)
+        return attree__fail(ATTREE_ERROR_NULL, "scale is NULL; %s needs one", attree__dtypes[type].name);
     const attree__fpenv caller = attree__fpenv_enter();
     const attree__numbers from = {numbers, ATTREE_F32, 1, width};
     const attree_status result = attree__quant_check(type, &from);

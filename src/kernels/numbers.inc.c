@@ -1,34 +1,141 @@
-/* Vectors of numbers of any element type, as f32. type is a constant at every call; index counts elements. */
+/* Vectors of numbers of any element type, as f32.
+ *
+ * A type is a constant wherever it is an argument, so that a switch over types costs nothing. The switches are made
+ * from the list of types: one that has no section here does not compile. */
 
-ATTREE_INLINE vf load_numbers(const void *data, const int32_t type, int64_t index)
+/* ---- A section for each type ----
+ *
+ * load_: VF_LANES numbers, without scales, from the unit at `at` on; of a block, whose codes start there, from its
+ * number n on. LANE_: how many numbers share a lane of 32 bits where keys are transposed: narrow ones are transposed as
+ * they lie and become f32 after, with a half or a quarter of the shuffles. (f16 does not gain: its conversion wants
+ * them side by side. Those of a block are adjacent, those of two are not.) lane_: number n of each lane, where there
+ * are several. store_: the other way, rounded; for float types. NaN must be the canonical one. */
+
+#define LANE_f32 1
+ATTREE_INLINE vf load_f32(const void *at, int64_t n) { return vf_load((const float *)at + n); }
+ATTREE_INLINE vf lane_f32(vf lanes, const int n) { return (void)n, lanes; }
+ATTREE_INLINE void store_f32(void *at, vf x) { vf_store(at, x); }
+
+#define LANE_f16 1
+ATTREE_INLINE vf load_f16(const void *at, int64_t n) { return vf_load_f16((const uint16_t *)at + n); }
+ATTREE_INLINE vf lane_f16(vf lanes, const int n) { return (void)n, lanes; }
+ATTREE_INLINE void store_f16(void *at, vf x) { vf_store_f16(at, x); }
+
+#define LANE_bf16 2
+ATTREE_INLINE vf load_bf16(const void *at, int64_t n) { return vf_load_bf16((const uint16_t *)at + n); }
+ATTREE_INLINE vf lane_bf16(vf lanes, const int n) { return vf_bf16_of(lanes, n); }
+ATTREE_INLINE void store_bf16(void *at, vf x) { vf_store_bf16(at, x); }
+
+#define LANE_i8 4
+ATTREE_INLINE vf load_i8(const void *at, int64_t n) { return vf_load_i8((const char *)at + n); }
+ATTREE_INLINE vf lane_i8(vf lanes, const int n) { return vf_i8_of(lanes, n); }
+
+#define LANE_q8_0 (VF_LANES * 4 <= ATTREE__QUANT_BLOCK ? 4 : 1)
+ATTREE_INLINE vf load_q8_0(const void *at, int64_t n) { return vf_load_i8((const char *)at + n); }
+ATTREE_INLINE vf lane_q8_0(vf lanes, const int n) { return vf_i8_of(lanes, n); }
+
+#define LANE_q4_0 1 /* low halves of 16 bytes, then high ones */
+ATTREE_INLINE vf load_q4_0(const void *at, int64_t n)
+{
+    return vf_load_u4((const char *)at + n % 16, (int)(n / 16 * 4));
+}
+ATTREE_INLINE vf lane_q4_0(vf lanes, const int n) { return (void)n, lanes; }
+
+#define LANE_f8 4
+ATTREE_INLINE vf load_f8(const void *at, int64_t n) { return vf_load_f8((const char *)at + n); }
+ATTREE_INLINE vf lane_f8(vf lanes, const int n) { return vf_f8_of(lanes, n); }
+
+/* ---- By the type ---- */
+
+#define LOAD(TYPE, name, ...)                                                                                          \
+    case ATTREE_##TYPE: return load_##name(at, n);
+
+ATTREE_INLINE vf load_from(const void *at, const int32_t type, int64_t n)
+{
+    switch ((attree_dtype)type) {
+        ATTREE__DTYPES(LOAD)
+    }
+    return vf_zero();
+}
+
+#define LANE(TYPE, name, ...)                                                                                          \
+    case ATTREE_##TYPE: return LANE_##name;
+
+/* Numbers of a row that share a lane where keys are transposed. */
+ATTREE_INLINE int lane_numbers(const int32_t type)
+{
+    switch ((attree_dtype)type) {
+        ATTREE__DTYPES(LANE)
+    }
+    return 1;
+}
+
+#define NUMBER(TYPE, name, ...)                                                                                        \
+    case ATTREE_##TYPE: return lane_##name(lanes, n);
+
+/* Number n of each lane. */
+ATTREE_INLINE vf lane_number(vf lanes, const int32_t type, const int n)
+{
+    if (lane_numbers(type) == 1)
+        return lanes;
+    switch ((attree_dtype)type) {
+        ATTREE__DTYPES(NUMBER)
+    }
+    return lanes;
+}
+
+#define STORE(TYPE, name, ...)                                                                                         \
+    case ATTREE_##TYPE: store_##name(at, x); break;
+
+ATTREE_INLINE void store_at(void *at, const int32_t type, vf x)
 {
     switch (type) {
-    case ATTREE_F16: return vf_load_f16((const uint16_t *)data + index);
-    case ATTREE_BF16: return vf_load_bf16((const uint16_t *)data + index);
-    default: return vf_load((const float *)data + index);
+        ATTREE__FLOAT_DTYPES(STORE)
     }
 }
 
-/* The first n numbers, 0 <= n <= VF_LANES, then zeros. Reads nothing beyond. */
+/* ---- Arrays of float types ---- */
+
+ATTREE_INLINE vf load_numbers(const void *data, const int32_t type, int64_t index)
+{
+    return load_from((const char *)data + index * attree__dtype_bytes(type), type, 0);
+}
+
+/* The first n numbers, 0 <= n <= VF_LANES, then zeros. Reads nothing beyond. Also of other types without blocks. */
 ATTREE_INLINE vf load_first_numbers(const void *data, const int32_t type, int64_t index, int64_t n)
 {
-    if (type == ATTREE_F32)
+    const int64_t bytes = attree__dtype_bytes(type);
+    if (bytes == (int64_t)sizeof(float))
         return vf_load_first((const float *)data + index, n);
     uint16_t part[VF_LANES] = {0};
-    memcpy(part, (const uint16_t *)data + index, (size_t)n * sizeof *part);
+    if (n > 0)
+        memcpy(part, (const char *)data + index * bytes, (size_t)(n * bytes));
     return load_numbers(part, type, 0);
+}
+
+ATTREE_INLINE void store_numbers(void *data, const int32_t type, int64_t index, vf x)
+{
+    store_at((char *)data + index * attree__dtype_bytes(type), type, x);
+}
+
+ATTREE_INLINE void store_first_numbers(void *data, const int32_t type, int64_t index, int64_t n, vf x)
+{
+    const int64_t bytes = attree__dtype_bytes(type);
+    float whole[VF_LANES];
+    store_at(whole, type, x);
+    memcpy((char *)data + index * bytes, whole, (size_t)(n * bytes));
 }
 
 /* ---- Rows of keys and values, of any type ---- */
 
-/* Numbers of a row in a cache line; of types with blocks, a few less than there are. */
+/* Numbers of a row in a cache line, or, of types with blocks, about as many. */
 ATTREE_INLINE int64_t line_numbers(const int32_t type)
 {
-    return type == ATTREE_F32 ? 16 : type == ATTREE_F16 || type == ATTREE_BF16 ? 32 : 64;
+    return attree__dtype_has_blocks(type) ? 64 : 64 / attree__dtype_bytes(type);
 }
 
 /* Types whose numbers are integers times a scale, of the row or of the block. */
-ATTREE_INLINE bool has_scales(const int32_t type) { return type == ATTREE_I8 || attree__dtype_has_blocks(type); }
+ATTREE_INLINE bool has_scales(const int32_t type) { return attree__dtypes[type].scales != ATTREE__NO_SCALE; }
 
 /* The block of a row that has number column + offset. Of the two, column is a multiple of a block, or column + offset
  * is in the block of column: so that what offset, a constant, changes can be worked out when this is compiled. */
@@ -38,57 +145,31 @@ ATTREE_INLINE const char *block_of(const void *row, const int32_t type, int64_t 
     return (const char *)row + column / ATTREE__QUANT_BLOCK * bytes + blocks * bytes;
 }
 
+/* Bytes of a block before its codes: the scale. */
+#define BLOCK_CODES 2
+
 /* Numbers column + offset ... of a row whose elements are adjacent, without their scales. column and offset are
  * multiples of VF_LANES for types with blocks. */
 ATTREE_INLINE vf load_integers(const void *row, const int32_t type, int64_t column, int64_t offset)
 {
-    const int64_t c = column + offset, place = column % ATTREE__QUANT_BLOCK + offset % ATTREE__QUANT_BLOCK;
-    switch (type) {
-    case ATTREE_I8: return vf_load_i8((const char *)row + c);
-    case ATTREE_Q8_0: return vf_load_i8(block_of(row, type, column, offset) + 2 + place);
-    case ATTREE_Q4_0: return vf_load_u4(block_of(row, type, column, offset) + 2 + place % 16, (int)(place / 16 * 4));
-    case ATTREE_F8_E4M3: return vf_load_f8((const char *)row + c);
-    default: return load_numbers(row, type, c);
-    }
+    if (!attree__dtype_has_blocks(type))
+        return load_numbers(row, type, column + offset);
+    const int64_t n = column % ATTREE__QUANT_BLOCK + offset % ATTREE__QUANT_BLOCK;
+    return load_from(block_of(row, type, column, offset) + BLOCK_CODES, type, n);
 }
 
-/* The same with their scales; scale is the row's, for ATTREE_I8. */
+/* The same with their scales; scale is the row's, for types with scales of rows. */
 ATTREE_INLINE vf load_row(const void *row, const int32_t type, int64_t column, int64_t offset, const float *scale)
 {
     const vf x = load_integers(row, type, column, offset);
-    if (type == ATTREE_I8)
+    if (attree__dtype_has_row_scales(type))
         return vf_mul(vf_all(*scale), x);
     return has_scales(type) ? vf_mul(vf_all_f16(block_of(row, type, column, offset)), x) : x;
 }
 
 /* The first n of the numbers from c on without their scales, then zeros. Reads nothing beyond. Types with blocks have
- * no such tails. */
+ * no such tails: n = 0. */
 ATTREE_INLINE vf load_first_integers(const void *row, const int32_t type, int64_t c, int64_t n)
 {
-    if (type == ATTREE_F32 || type == ATTREE_F16 || type == ATTREE_BF16)
-        return load_first_numbers(row, type, c, n);
-    uint8_t part[VF_LANES] = {0};
-    if (n > 0 && !attree__dtype_has_blocks(type))
-        memcpy(part, (const uint8_t *)row + c, (size_t)n);
-    return load_integers(part, attree__dtype_has_blocks(type) ? ATTREE_I8 : type, 0, 0);
-}
-
-/* Rounds to the type. NaN must be the canonical one. */
-ATTREE_INLINE void store_numbers(void *data, const int32_t type, int64_t index, vf x)
-{
-    switch (type) {
-    case ATTREE_F16: vf_store_f16((uint16_t *)data + index, x); break;
-    case ATTREE_BF16: vf_store_bf16((uint16_t *)data + index, x); break;
-    default: vf_store((float *)data + index, x); break;
-    }
-}
-
-ATTREE_INLINE void store_first_numbers(void *data, const int32_t type, int64_t index, int64_t n, vf x)
-{
-    float whole[VF_LANES];
-    store_numbers(whole, type, 0, x);
-    if (type == ATTREE_F32)
-        memcpy((float *)data + index, whole, (size_t)n * sizeof(float));
-    else
-        memcpy((uint16_t *)data + index, whole, (size_t)n * sizeof(uint16_t));
+    return attree__dtype_has_blocks(type) ? vf_zero() : load_first_numbers(row, type, c, n);
 }

@@ -4,27 +4,16 @@
  * Only keys from <= j < to of the block are read; what a panel holds beyond them is zero. Padding takes part in
  * arithmetic whose results are masked or never stored. */
 
-/* Numbers of a row that share a lane where keys are transposed. Narrow numbers are transposed as they lie and become
- * f32 after, with a half or a quarter of the shuffles. (f16 does not gain: its conversion wants them side by side.) */
-ATTREE_INLINE int lane_numbers(const int32_t type)
-{
-    switch (type) {
-    case ATTREE_BF16: return 2;
-    case ATTREE_I8:
-    case ATTREE_F8_E4M3: return 4;
-    case ATTREE_Q8_0: return VF_LANES * 4 <= ATTREE__QUANT_BLOCK ? 4 : 1; /* a block's are adjacent */
-    default: return 1;
-    }
-}
-
 /* Columns that are transposed at once. */
 ATTREE_INLINE int64_t square_columns(const int32_t type) { return VF_LANES * lane_numbers(type); }
 
-/* Lines in a square of keys; twice as many for rows of ATTREE_Q8_0, which do not start at lines. */
+/* Lines in a square of keys; twice as many for types with blocks, whose rows do not start at lines. */
 ATTREE_INLINE int64_t square_lines(const int32_t type)
 {
-    const int64_t numbers = type == ATTREE_Q8_0 ? line_numbers(type) / 2 : line_numbers(type);
-    return (VF_LANES * square_columns(type) + numbers - 1) / numbers;
+    const int64_t unit_numbers = attree__dtypes[type].numbers;
+    const int64_t bytes = VF_LANES * square_columns(type) * attree__dtype_bytes(type) / unit_numbers;
+    const int64_t lines = bytes > 64 ? bytes / 64 : 1;
+    return attree__dtype_has_blocks(type) ? 2 * lines : lines;
 }
 
 /* Columns c ... c + columns - 1, which are adjacent, of the keys j ... j + VF_LANES - 1, of which there are those in
@@ -40,7 +29,7 @@ static const key_range all_keys = {0, ATTREE__BLOCK};
 /* The scales of keys j ... j + VF_LANES - 1: of their rows, or nothing for types without. */
 ATTREE_INLINE vf row_scales(const attree__rows *k, const int32_t type, int64_t j)
 {
-    return type == ATTREE_I8 ? vf_load(k->scale + j) : vf_zero();
+    return attree__dtype_has_row_scales(type) ? vf_load(k->scale + j) : vf_zero();
 }
 
 /* Of their blocks that start at column c. */
@@ -64,18 +53,15 @@ ATTREE_INLINE vf load_lanes(const char *row, const int32_t type, int64_t c)
 {
     if (lane_numbers(type) == 1)
         return load_integers(row, type, c, 0);
-    if (type == ATTREE_Q8_0)
-        return vf_load_bits(block_of(row, type, c, 0) + 2 + c % ATTREE__QUANT_BLOCK);
+    if (attree__dtype_has_blocks(type))
+        return vf_load_bits(block_of(row, type, c, 0) + BLOCK_CODES + c % ATTREE__QUANT_BLOCK);
     return vf_load_bits(row + c * attree__dtype_bytes(type));
 }
 
 /* Number n of each lane, of keys with these scales. */
 ATTREE_INLINE vf number_of_lanes(vf lanes, const int32_t type, const int n, vf scales)
 {
-    const vf x = lane_numbers(type) == 1  ? lanes
-                 : type == ATTREE_BF16    ? vf_bf16_of(lanes, n)
-                 : type == ATTREE_F8_E4M3 ? vf_f8_of(lanes, n)
-                                          : vf_i8_of(lanes, n);
+    const vf x = lane_number(lanes, type, n);
     return has_scales(type) ? vf_mul(scales, x) : x;
 }
 
@@ -149,7 +135,7 @@ ATTREE_INLINE bool adjacent_keys(const attree__rows *k, const int32_t type)
 ATTREE_INLINE vf load_adjacent_keys(const attree__rows *k, const int32_t type, int64_t j, int64_t c)
 {
     const vf x = load_integers(attree__row(k, j), type, c * k->width, 0);
-    return type == ATTREE_I8 ? vf_mul(vf_load(k->scale + j), x) : x;
+    return attree__dtype_has_row_scales(type) ? vf_mul(vf_load(k->scale + j), x) : x;
 }
 
 /* Which keys to pack: j ... j + PANEL - 1, as far as they are in the range. */
@@ -203,7 +189,7 @@ ATTREE_INLINE vf scales_there(const attree__rows *k, const int32_t type, int64_t
             uint16_t half = 0;
             if (attree__dtype_has_blocks(type))
                 memcpy(&half, block_of(attree__row(k, j + i), type, c, 0), sizeof half);
-            scales[i] = type == ATTREE_I8 ? k->scale[j + i] : attree__from_f16(half);
+            scales[i] = attree__dtype_has_row_scales(type) ? k->scale[j + i] : attree__from_f16(half);
         }
     return vf_load(scales);
 }
@@ -211,7 +197,7 @@ ATTREE_INLINE vf scales_there(const attree__rows *k, const int32_t type, int64_t
 /* Those of VF_LANES keys from key j on that are there; zeros for the others. */
 ATTREE_INLINE void pack_some_keys(float *panel, const int32_t type, const key_job *job, int64_t j)
 {
-    vf scales = type == ATTREE_I8 ? scales_there(job->k, type, j, 0, job->keys) : vf_zero();
+    vf scales = attree__dtype_has_row_scales(type) ? scales_there(job->k, type, j, 0, job->keys) : vf_zero();
     for (int64_t c = 0; c < job->width; c += VF_LANES) {
         if (starts_block(type, c))
             scales = scales_there(job->k, type, j, c, job->keys);
@@ -299,7 +285,7 @@ ATTREE_INLINE void pack_values_of(const packed_values *to, const int32_t type, c
     const bool gaps = !without_gaps(v, width);
     for (int64_t j = job->keys.from; j < job->keys.to; j++) {
         const char *const row = attree__row(v, j);
-        const float *const scale = type == ATTREE_I8 ? v->scale + j : NULL;
+        const float *const scale = attree__dtype_has_row_scales(type) ? v->scale + j : NULL;
         const uintptr_t later = (uintptr_t)row_ahead(v, j) + (uintptr_t)attree__dtype_row_bytes(type, first);
         lines_ahead ahead = lines_from(later, v->token, attree__dtype_row_bytes(type, width), gaps);
         float *at = packed_value(to, j, 0);
@@ -313,7 +299,7 @@ ATTREE_INLINE void pack_values_of(const packed_values *to, const int32_t type, c
         for (int64_t i = 0; i < PANEL && e < width; i += VF_LANES) {
             const int64_t left = width - e - i, n = left < 0 ? 0 : at_most(VF_LANES, left);
             const vf x = load_first_integers(row, type, first + e + i, n);
-            vf_store(at + i, type == ATTREE_I8 ? vf_mul(vf_all(*scale), x) : x);
+            vf_store(at + i, attree__dtype_has_row_scales(type) ? vf_mul(vf_all(*scale), x) : x);
         }
     }
 }

@@ -14,7 +14,10 @@
 
 /* Keys whose values are folded before it is the next block's turn: so few that all streams go on, and not so many times
  * that u, which is loaded and stored each time, costs more than they. */
-ATTREE_INLINE int64_t step_keys(const int32_t type) { return type == ATTREE_F32 ? 1 : 2; }
+ATTREE_INLINE int64_t step_keys(const int32_t type)
+{
+    return attree__dtype_bytes(type) == (int64_t)sizeof(float) ? 1 : 2;
+}
 
 /* Keys from those whose values are folded to those that are asked for, where that helps. */
 #define STEP_AHEAD 4

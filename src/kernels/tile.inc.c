@@ -16,7 +16,7 @@ typedef struct tile_operands {
     int64_t factor_row, factor_step;
     const void *row; /* of vectors: vector(d, v) starts with number column + v * VF_LANES of the row d * row_bytes on */
     int64_t row_bytes, column;
-    const float *scale; /* of the row d at scale[d], for ATTREE_I8 */
+    const float *scale; /* of the row d at scale[d], for types with scales of rows */
     int64_t depth;
     lines_ahead ahead; /* what to ask for meanwhile, when vectors are streamed */
 } tile_operands;
@@ -57,7 +57,7 @@ ATTREE_INLINE void tile_advance(tile_operands *t, const int32_t type)
 {
     t->factor += t->factor_step;
     t->row = (const char *)t->row + t->row_bytes;
-    if (type == ATTREE_I8)
+    if (attree__dtype_has_row_scales(type))
         t->scale++;
 }
 

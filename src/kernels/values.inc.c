@@ -24,7 +24,7 @@ typedef struct value_job {
     const float *weights; /* row r at weights + r * SCORE_STRIDE, indexed by key */
     const void *values;   /* of key j: numbers column ... of the row (j - keys.from) * row_bytes on */
     int64_t row_bytes, column;
-    const float *scale; /* of key j at scale[j], for ATTREE_I8 */
+    const float *scale; /* of key j at scale[j], for types with scales of rows */
     chunk_ahead ahead;  /* when values are streamed */
     key_range keys;
     bool fresh; /* u starts from zero, whatever it holds */
@@ -55,7 +55,7 @@ ATTREE_INLINE void value_tile(const int rows, const int vecs, const int32_t type
         .row = (const char *)job->values + attree__dtype_row_bytes(type, job->column - within),
         .row_bytes = job->row_bytes,
         .column = within,
-        .scale = type == ATTREE_I8 ? job->scale + job->keys.from : NULL,
+        .scale = attree__dtype_has_row_scales(type) ? job->scale + job->keys.from : NULL,
         .depth = job->keys.to - job->keys.from,
         .ahead = tile_lines(&job->ahead, type, job->column, vecs * VF_LANES),
     };

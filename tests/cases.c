@@ -269,7 +269,7 @@ void set_type(job *j, int32_t type)
     } inputs[] = {{j->t.q, j->t.q_count}, {j->t.k, j->t.k_count}, {j->t.v, j->t.v_count}};
     for (int n = 0; n < 3; n++)
         for (int64_t i = 0; i < inputs[n].count; i++) {
-            uint32_t memory;
+            uint32_t memory = 0;
             attree__store(&memory, type, 0, inputs[n].numbers[i]);
             inputs[n].numbers[i] = attree__load(&memory, type, 0);
         }

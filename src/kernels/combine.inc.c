@@ -41,9 +41,5 @@ ATTREE_INLINE void divide_into(void *o, const int32_t type, const float *u, floa
 
 static void divide(void *o, int32_t type, const float *u, float l, int64_t v_width)
 {
-    switch (type) {
-    case ATTREE_F16: divide_into(o, ATTREE_F16, u, l, v_width); break;
-    case ATTREE_BF16: divide_into(o, ATTREE_BF16, u, l, v_width); break;
-    default: divide_into(o, ATTREE_F32, u, l, v_width); break;
-    }
+    rows_of(type)->divide(o, u, l, v_width);
 }

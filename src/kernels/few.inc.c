@@ -12,7 +12,10 @@ static int64_t few_rows_floats(int64_t qk_width, int64_t v_width)
 
 /* Keys that several rows share are asked for in advance while the rows are computed. Of quantised types packing takes
  * so much longer that it is better done there. */
-ATTREE_INLINE bool asks_meanwhile(int64_t rows, int32_t type) { return rows > DIRECT_ROWS && type <= ATTREE_BF16; }
+ATTREE_INLINE bool asks_meanwhile(int64_t rows, int32_t type)
+{
+    return rows > DIRECT_ROWS && attree__dtype_is_float(type);
+}
 
 /* Scores of the strip's rows against keys that are packed in panel, from key j on. */
 static void panel_scores(const strip *s, const float *panel, int64_t j, lines_ahead *ahead, int64_t lines)
@@ -36,7 +39,7 @@ static void packed_scores(const strip *s, float *panel, int64_t j)
     for (int64_t n = 0; n < PANEL_PIECES; n++)
         ahead[n] = lines_of(&f->k, f->k.type, row_ahead(&f->k, j + n * ATTREE__PIECE), f->qk_width);
     const int64_t lines = ATTREE__PIECE * ((attree__dtype_row_bytes(f->k.type, f->qk_width) + 63) / 64);
-    pack_keys(panel, &(key_job){&f->k, j, s->seen, f->qk_width, asks});
+    s->k->pack_keys(panel, &(key_job){&f->k, j, s->seen, f->qk_width, asks});
     panel_scores(s, panel, j, asks ? ahead : NULL, slices > 0 ? (lines + groups * slices - 1) / (groups * slices) : 0);
 }
 
@@ -45,14 +48,14 @@ static void span_scores(const strip *s, float *panel, int64_t j)
 {
     const attree__fold *f = s->fold;
     const bool whole = j >= s->seen.from && j + KEY_SPAN <= s->seen.to;
-    if (whole && scored_direct(s->rows, f->k.type)) {
+    if (whole && s->rows <= s->k->direct_rows) {
         const score_job job = group_scores(s, 0, NULL, j);
         if (adjacent_keys(&f->k, f->k.type)) {
-            score_panels(s->rows, &job);
+            s->k->score_panels(s->rows, &job);
             return;
         }
         if (f->k.width == 1) {
-            score_direct(s->rows, &job);
+            s->k->score_direct(s->rows, &job);
             return;
         }
     }
@@ -76,7 +79,7 @@ static void run_columns(const strip *s, int64_t g, const value_run *run, key_ran
     for (int64_t e = columns.from; e < columns.to;) {
         const value_job job = run_values(s, g, run, &source, e);
         const int64_t left = columns.to - e;
-        const int64_t done = wide         ? value_span(rows, left, source.type, &job)
+        const int64_t done = wide         ? source.kernels->fold_values(rows, left, &job)
                              : run->mixed ? value_group_mixed(rows, left, &job)
                                           : value_group(rows, left, &job);
         source.column += done;
@@ -116,13 +119,13 @@ static void chunk_values(const strip *s, float *packed, key_range part)
 {
     const attree__fold *f = s->fold;
     const int64_t width = f->v_width;
-    const bool in_place = f->v.width == 1 && converted_in_registers(s->rows, f->v.type) && is_dense(s, part);
+    const bool in_place = f->v.width == 1 && s->rows <= s->v->direct_value_rows && is_dense(s, part);
     const int64_t whole = in_place ? width / ATTREE__LANES * ATTREE__LANES : 0;
     if (whole > 0)
         span_values(s, part, (key_range){0, whole},
                     (value_source){.at = attree__row(&f->v, part.from),
                                    .first = part.from,
-                                   .type = f->v.type,
+                                   .kernels = s->v,
                                    .row_bytes = f->v.token,
                                    .scale = f->v.scale,
                                    .ahead = values_ahead(f, part.from),
@@ -135,7 +138,7 @@ static void chunk_values(const strip *s, float *packed, key_range part)
     span_values(s, part, (key_range){whole, f->out.u_stride},
                 (value_source){.at = packed,
                                .first = part.from,
-                               .type = ATTREE_F32,
+                               .kernels = rows_of(ATTREE_F32),
                                .row_bytes = row_bytes,
                                .ahead = {(uintptr_t)packed, row_bytes, true}}); /* itself: it is in cache */
 }

@@ -18,11 +18,8 @@ static void panel_values(const strip *s, const float *values, int64_t e)
 {
     value_run run;
     for (int64_t g = 0; g * TILE_ROWS < s->rows; g++) {
-        value_source source = {.at = values,
-                               .first = s->seen.from,
-                               .type = ATTREE_F32,
-                               .row_bytes = PANEL * (int64_t)sizeof(float),
-                               .fresh = true};
+        value_source source = {
+            .at = values, .first = s->seen.from, .row_bytes = PANEL * (int64_t)sizeof(float), .fresh = true};
         for (int64_t j = s->seen.from; next_run(&s->groups[g], s->seen, j, &run); j = run.keys.to) {
             const value_job job = run_values(s, g, &run, &source, e);
             const int64_t columns = s->fold->out.u_stride - e;
@@ -62,7 +59,7 @@ static void fold_many_rows(const attree__fold *f)
     float *const keys = f->scratch + SCORES;
     const packed_values values = {keys + ATTREE__BLOCK * f->qk_width, 0, VALUE_STRIDE, PANEL};
     for (int64_t j = all.from / PANEL * PANEL; j < all.to; j += PANEL)
-        pack_keys(keys + j * f->qk_width, &(key_job){&f->k, j, all, f->qk_width, false});
+        rows_of(f->k.type)->pack_keys(keys + j * f->qk_width, &(key_job){&f->k, j, all, f->qk_width, false});
     pack_values(&values, &(values_job){&f->v, all, {0, f->v_width}});
 
     for (int64_t row = 0; row < f->rows; row += STRIP_ROWS) {

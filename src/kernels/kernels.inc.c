@@ -25,4 +25,5 @@
 #include "step.inc.c"
 #include "fold.inc.c"
 #include "combine.inc.c"
+#include "types.inc.c"
 /* clang-format on */

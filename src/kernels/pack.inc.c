@@ -232,19 +232,6 @@ ATTREE_INLINE void pack_keys_of(float *panel, const int32_t type, const key_job 
     }
 }
 
-static void pack_keys(float *panel, const key_job *job)
-{
-    switch (job->k->type) {
-    case ATTREE_F16: pack_keys_of(panel, ATTREE_F16, job); break;
-    case ATTREE_BF16: pack_keys_of(panel, ATTREE_BF16, job); break;
-    case ATTREE_I8: pack_keys_of(panel, ATTREE_I8, job); break;
-    case ATTREE_Q8_0: pack_keys_of(panel, ATTREE_Q8_0, job); break;
-    case ATTREE_Q4_0: pack_keys_of(panel, ATTREE_Q4_0, job); break;
-    case ATTREE_F8_E4M3: pack_keys_of(panel, ATTREE_F8_E4M3, job); break;
-    default: pack_keys_of(panel, ATTREE_F32, job); break;
-    }
-}
-
 /* Where packed values go: columns e ... e + PANEL - 1 of key j, e a multiple of PANEL, start at
  * data + e / PANEL * panel + (j - first) * key. */
 typedef struct packed_values {
@@ -310,15 +297,7 @@ static void pack_values(const packed_values *to, const values_job *job)
         gather_values(to, job);
         return;
     }
-    switch (job->v->type) {
-    case ATTREE_F16: pack_values_of(to, ATTREE_F16, job); break;
-    case ATTREE_BF16: pack_values_of(to, ATTREE_BF16, job); break;
-    case ATTREE_I8: pack_values_of(to, ATTREE_I8, job); break;
-    case ATTREE_Q8_0: pack_values_of(to, ATTREE_Q8_0, job); break;
-    case ATTREE_Q4_0: pack_values_of(to, ATTREE_Q4_0, job); break;
-    case ATTREE_F8_E4M3: pack_values_of(to, ATTREE_F8_E4M3, job); break;
-    default: pack_values_of(to, ATTREE_F32, job); break;
-    }
+    rows_of(job->v->type)->pack_values(to, job);
 }
 
 /* Vectors that hold the rows of a group. */
@@ -401,9 +380,5 @@ static void pack_queries(float *packed, const attree__queries *q, int64_t qk_wid
         gather_queries(packed, q, qk_width);
         return;
     }
-    switch (q->type) {
-    case ATTREE_F16: pack_queries_of(packed, q, ATTREE_F16, qk_width); break;
-    case ATTREE_BF16: pack_queries_of(packed, q, ATTREE_BF16, qk_width); break;
-    default: pack_queries_of(packed, q, ATTREE_F32, qk_width); break;
-    }
+    rows_of(q->type)->pack_queries(packed, q, qk_width);
 }

@@ -54,23 +54,11 @@ ATTREE_INLINE void score_tile(const int rows, const score_job *job)
     }
 }
 
-/* PANEL keys. Cases above TILE_ROWS never happen; they name a tile that exists. */
+/* PANEL keys. */
 static void score_group(int64_t rows, const score_job *job)
 {
-    switch (rows) {
-    case 1: score_tile(1, job); break;
-    case 2: score_tile(2, job); break;
-    case 3: score_tile(3, job); break;
-    case 4: score_tile(4, job); break;
-    case 5: score_tile(5, job); break;
-    case 6: score_tile(6, job); break;
-    case 7: score_tile(TILE_ROWS < 7 ? 1 : 7, job); break;
-    case 8: score_tile(TILE_ROWS < 8 ? 1 : 8, job); break;
-    case 9: score_tile(TILE_ROWS < 9 ? 1 : 9, job); break;
-    case 10: score_tile(TILE_ROWS < 10 ? 1 : 10, job); break;
-    case 11: score_tile(TILE_ROWS < 11 ? 1 : 11, job); break;
-    default: score_tile(TILE_ROWS, job); break;
-    }
+#define CALL(R) score_tile(R, job)
+#include "by_rows.inc.c"
 }
 
 /* ---- Without packing ---- */
@@ -187,7 +175,8 @@ ATTREE_INLINE int one_row_squares(const int32_t type)
     return VF_LANES < ATTREE__LANES && line_numbers(type) == 64 ? 4 : 1;
 }
 
-/* KEY_SPAN keys. */
+/* KEY_SPAN keys. Quantised ones are scored without packing for one row: kernels for more would be too many for what
+ * they gain. */
 ATTREE_INLINE void score_direct_of(const int64_t rows, const int32_t type, const score_job *job)
 {
     square at[4];
@@ -196,29 +185,14 @@ ATTREE_INLINE void score_direct_of(const int64_t rows, const int32_t type, const
         at[s] = (square){job->k, j, row_ahead(job->k, j), job->scores + s * VF_LANES};
     }
     for (int s = 0; s < 4; s += rows == 1 ? one_row_squares(type) : 1)
-        switch (rows) {
-        case 1: score_squares(1, one_row_squares(type), type, job, at + s); break;
-        case 2: score_squares(2, 1, type, job, at + s); break;
-        case 3: score_squares(3, 1, type, job, at + s); break;
-        default: score_squares(4, 1, type, job, at + s); break;
-        }
-}
-
-/* Keys of float types are scored without packing for a few rows, quantised ones for one: kernels for more would be too
- * many for what they gain. */
-ATTREE_INLINE bool scored_direct(int64_t rows, int32_t type) { return rows <= (type <= ATTREE_BF16 ? DIRECT_ROWS : 1); }
-
-static void score_direct(int64_t rows, const score_job *job)
-{
-    switch (job->k->type) {
-    case ATTREE_F16: score_direct_of(rows, ATTREE_F16, job); break;
-    case ATTREE_BF16: score_direct_of(rows, ATTREE_BF16, job); break;
-    case ATTREE_I8: score_direct_of(1, ATTREE_I8, job); break;
-    case ATTREE_Q8_0: score_direct_of(1, ATTREE_Q8_0, job); break;
-    case ATTREE_Q4_0: score_direct_of(1, ATTREE_Q4_0, job); break;
-    case ATTREE_F8_E4M3: score_direct_of(1, ATTREE_F8_E4M3, job); break;
-    default: score_direct_of(rows, ATTREE_F32, job); break;
-    }
+        if (rows == 1 || !attree__dtype_is_float(type))
+            score_squares(1, one_row_squares(type), type, job, at + s);
+        else if (rows == 2)
+            score_squares(2, 1, type, job, at + s);
+        else if (rows == 3)
+            score_squares(3, 1, type, job, at + s);
+        else
+            score_squares(4, 1, type, job, at + s);
 }
 
 /* ---- Keys in panels ---- */
@@ -249,27 +223,18 @@ ATTREE_INLINE void score_adjacent(const int rows, const int vecs, const int32_t 
     }
 }
 
+/* KEY_SPAN keys, as score_direct_of. */
 ATTREE_INLINE void score_adjacent_of(const int64_t rows, const int32_t type, const score_job *job)
 {
     const int vecs = rows > 2 ? 2 : 4;
     score_job part = *job;
     for (int v = 0; v < 4; v += vecs, part.scores += vecs * VF_LANES, part.j += vecs * VF_LANES)
-        switch (rows) {
-        case 1: score_adjacent(1, 4, type, &part); break;
-        case 2: score_adjacent(2, 4, type, &part); break;
-        case 3: score_adjacent(3, 2, type, &part); break;
-        default: score_adjacent(4, 2, type, &part); break;
-        }
-}
-
-/* k has a type without blocks. */
-static void score_panels(int64_t rows, const score_job *job)
-{
-    switch (job->k->type) {
-    case ATTREE_F16: score_adjacent_of(rows, ATTREE_F16, job); break;
-    case ATTREE_BF16: score_adjacent_of(rows, ATTREE_BF16, job); break;
-    case ATTREE_I8: score_adjacent_of(1, ATTREE_I8, job); break;
-    case ATTREE_F8_E4M3: score_adjacent_of(1, ATTREE_F8_E4M3, job); break;
-    default: score_adjacent_of(rows, ATTREE_F32, job); break;
-    }
+        if (rows == 1 || !attree__dtype_is_float(type))
+            score_adjacent(1, 4, type, &part);
+        else if (rows == 2)
+            score_adjacent(2, 4, type, &part);
+        else if (rows == 3)
+            score_adjacent(3, 2, type, &part);
+        else
+            score_adjacent(4, 2, type, &part);
 }

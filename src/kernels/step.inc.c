@@ -29,8 +29,8 @@ ATTREE_INLINE int64_t step_keys(const int32_t type)
  * rows have no gaps between them. */
 static bool goes_in_step(const attree__fold *f)
 {
-    if (f->rows > STEP_ROWS || f->k.type > ATTREE_BF16 || f->v.type > ATTREE_BF16 || f->v_width % ATTREE__LANES != 0 ||
-        !without_gaps(&f->k, f->qk_width) || !without_gaps(&f->v, f->v_width))
+    if (f->rows > STEP_ROWS || !attree__dtype_is_float(f->k.type) || !attree__dtype_is_float(f->v.type) ||
+        f->v_width % ATTREE__LANES != 0 || !without_gaps(&f->k, f->qk_width) || !without_gaps(&f->v, f->v_width))
         return false;
     for (int64_t r = 0; r < f->rows; r++)
         if (f->first[r] > 0 || f->end[r] < ATTREE__BLOCK)
@@ -54,7 +54,7 @@ ATTREE_INLINE int32_t score_step(const int rows, const int32_t type, const score
     return 1;
 }
 
-ATTREE_INLINE void step_scores_of(const int rows, const int32_t type, const strip *strips, int32_t count)
+ATTREE_INLINE void step_row_scores(const int rows, const int32_t type, const strip *strips, int32_t count)
 {
     const score_job job = group_scores(strips, 0, NULL, 0);
     for (int64_t j = 0; j < ATTREE__BLOCK; j += VF_LANES) {
@@ -68,23 +68,13 @@ ATTREE_INLINE void step_scores_of(const int rows, const int32_t type, const stri
     }
 }
 
-ATTREE_INLINE void step_scores_rows(int64_t rows, const int32_t type, const strip *strips, int32_t count)
-{
-    if (rows == 1)
-        step_scores_of(1, type, strips, count);
-    else
-        step_scores_of(2, type, strips, count);
-}
-
 /* Scores of all keys. */
-static void step_scores(const strip *strips, int32_t count)
+ATTREE_INLINE void step_scores_of(const int32_t type, const strip *strips, int32_t count)
 {
-    const attree__fold *const f = strips->fold;
-    switch (f->k.type) {
-    case ATTREE_F16: step_scores_rows(f->rows, ATTREE_F16, strips, count); break;
-    case ATTREE_BF16: step_scores_rows(f->rows, ATTREE_BF16, strips, count); break;
-    default: step_scores_rows(f->rows, ATTREE_F32, strips, count); break;
-    }
+    if (strips->rows == 1)
+        step_row_scores(1, type, strips, count);
+    else
+        step_row_scores(2, type, strips, count);
 }
 
 /* Adds the values of some keys to u of the strip's rows. */
@@ -121,7 +111,7 @@ ATTREE_INLINE void prefetch_values(const int32_t type, const attree__fold *f, ke
     }
 }
 
-ATTREE_INLINE void step_values_of(const int rows, const int32_t type, const strip *const *strips, int32_t count)
+ATTREE_INLINE void step_block_values(const int rows, const int32_t type, const strip *const *strips, int32_t count)
 {
     const bool apart = lie_apart(&strips[0]->fold->v);
     for (int64_t j = 0; j < ATTREE__BLOCK; j += step_keys(type))
@@ -133,23 +123,13 @@ ATTREE_INLINE void step_values_of(const int rows, const int32_t type, const stri
         }
 }
 
-ATTREE_INLINE void step_values_rows(int64_t rows, const int32_t type, const strip *const *strips, int32_t count)
-{
-    if (rows == 1)
-        step_values_of(1, type, strips, count);
-    else
-        step_values_of(2, type, strips, count);
-}
-
 /* Adds the values of all keys to u. */
-static void step_values(const strip *const *strips, int32_t count)
+ATTREE_INLINE void step_values_of(const int32_t type, const strip *const *strips, int32_t count)
 {
-    const attree__fold *const f = strips[0]->fold;
-    switch (f->v.type) {
-    case ATTREE_F16: step_values_rows(f->rows, ATTREE_F16, strips, count); break;
-    case ATTREE_BF16: step_values_rows(f->rows, ATTREE_BF16, strips, count); break;
-    default: step_values_rows(f->rows, ATTREE_F32, strips, count); break;
-    }
+    if (strips[0]->rows == 1)
+        step_block_values(1, type, strips, count);
+    else
+        step_block_values(2, type, strips, count);
 }
 
 /* count > 1 folds that go in step. */
@@ -163,7 +143,7 @@ static void fold_in_step(const attree__fold *const *folds, int32_t count)
         strips[n] = make_strip(folds[n], 0, folds[n]->rows);
         strips[n].scores += n * STEP_SCORES;
     }
-    step_scores(strips, count);
+    strips->k->step_scores(strips, count);
     for (int32_t n = 0; n < count; n++) {
         strip_terms(&strips[n]);
         strip_softmax(&strips[n]);
@@ -174,5 +154,5 @@ static void fold_in_step(const attree__fold *const *folds, int32_t count)
             whole[found++] = &strips[n];
     }
     if (found > 0)
-        step_values(whole, found);
+        strips->v->step_values(whole, found);
 }

@@ -16,6 +16,7 @@ typedef struct row_group {
 /* A strip of rows, in groups. */
 typedef struct strip {
     const attree__fold *fold;
+    const row_kernels *k, *v; /* of the types of keys and values */
     int64_t row, rows;
     key_range seen; /* by some row; empty when from >= to */
     float *scores;  /* row r of the strip at scores + r * SCORE_STRIDE */
@@ -35,7 +36,13 @@ static key_range union_of_rows(const attree__fold *f, int64_t row, int64_t rows)
 
 static strip make_strip(const attree__fold *f, int64_t row, int64_t rows)
 {
-    return (strip){.fold = f, .row = row, .rows = rows, .seen = union_of_rows(f, row, rows), .scores = f->scratch};
+    return (strip){.fold = f,
+                   .k = rows_of(f->k.type),
+                   .v = rows_of(f->v.type),
+                   .row = row,
+                   .rows = rows,
+                   .seen = union_of_rows(f, row, rows),
+                   .scores = f->scratch};
 }
 
 /* The score job of the group that starts at row r of the strip, for keys j, j + 1, ..., packed in panel if so. */
@@ -104,9 +111,9 @@ static void strip_softmax(strip *s)
 typedef struct value_source {
     const void *at;
     int64_t first;
-    int32_t type;
+    const row_kernels *kernels; /* of their type */
     int64_t row_bytes, column;
-    const float *scale; /* of key j at scale[j], for ATTREE_I8 */
+    const float *scale; /* of key j at scale[j], for types with scales of rows */
     chunk_ahead ahead;
     bool streamed; /* they come from memory, not from a buffer in cache */
     bool fresh;    /* they are the first for u */

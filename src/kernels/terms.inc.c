@@ -72,15 +72,6 @@ ATTREE_INLINE void add_bias_of(const attree__pair_source *p, const int32_t type,
     }
 }
 
-static void add_bias(const attree__pair_source *p, const term_row *row)
-{
-    switch (p->type) {
-    case ATTREE_F16: add_bias_of(p, ATTREE_F16, row); break;
-    case ATTREE_BF16: add_bias_of(p, ATTREE_BF16, row); break;
-    default: add_bias_of(p, ATTREE_F32, row); break;
-    }
-}
-
 /* Bits n ... n + VF_LANES - 1 of a packed mask; reads no byte that holds none of them. */
 ATTREE_INLINE uint32_t load_bits(const uint8_t *bytes, int64_t n)
 {
@@ -151,7 +142,7 @@ static void row_terms(const attree__terms *t, const term_row *row)
     if (t->slopes)
         add_alibi(t, row);
     if (t->bias.data)
-        add_bias(&t->bias, row);
+        rows_of(t->bias.type)->add_bias(&t->bias, row);
 }
 
 /* Calls the score function for the rows of each head, which are `heads` rows apart. */

@@ -72,23 +72,10 @@ ATTREE_INLINE void value_tile(const int rows, const int vecs, const int32_t type
     }
 }
 
-/* Values that are packed. Cases above TILE_ROWS never happen; they name a tile that exists. */
-ATTREE_INLINE void value_rows(int64_t rows, const int vecs, const value_way way, const value_job *job)
-{
-    switch (rows) {
-    case 1: value_tile(1, vecs, ATTREE_F32, way, job); break;
-    case 2: value_tile(2, vecs, ATTREE_F32, way, job); break;
-    case 3: value_tile(3, vecs, ATTREE_F32, way, job); break;
-    case 4: value_tile(4, vecs, ATTREE_F32, way, job); break;
-    case 5: value_tile(5, vecs, ATTREE_F32, way, job); break;
-    case 6: value_tile(6, vecs, ATTREE_F32, way, job); break;
-    case 7: value_tile(TILE_ROWS < 7 ? 1 : 7, vecs, ATTREE_F32, way, job); break;
-    case 8: value_tile(TILE_ROWS < 8 ? 1 : 8, vecs, ATTREE_F32, way, job); break;
-    case 9: value_tile(TILE_ROWS < 9 ? 1 : 9, vecs, ATTREE_F32, way, job); break;
-    case 10: value_tile(TILE_ROWS < 10 ? 1 : 10, vecs, ATTREE_F32, way, job); break;
-    case 11: value_tile(TILE_ROWS < 11 ? 1 : 11, vecs, ATTREE_F32, way, job); break;
-    default: value_tile(TILE_ROWS, vecs, ATTREE_F32, way, job); break;
-    }
+/* Values that are packed. */
+ATTREE_INLINE void value_rows(int64_t rows, const int vecs, const value_way way, const value_job *job){
+#define CALL(R) value_tile(R, vecs, ATTREE_F32, way, job)
+#include "by_rows.inc.c"
 }
 
 /* Vectors of the least number of columns: u rows are padded to a multiple of it. */
@@ -118,10 +105,6 @@ static int64_t value_group_mixed(int64_t rows, int64_t columns, const value_job 
 
 /* ---- Without packing ---- */
 
-/* Values of float types are converted in registers, for each group of rows again: writing them to a buffer first takes
- * longer. Quantised ones are, for one row: kernels for more would be too many for what they gain. */
-ATTREE_INLINE bool converted_in_registers(int64_t rows, int32_t type) { return type <= ATTREE_BF16 || rows == 1; }
-
 /* Rows that take wide tiles, also when values are in a buffer. */
 #define WIDE_ROWS 3
 
@@ -141,35 +124,14 @@ ATTREE_INLINE int64_t value_span_of(const int rows, const int32_t type, int64_t 
     return ATTREE__LANES;
 }
 
-/* Cases above TILE_ROWS never happen. */
+/* Values of float types are converted in registers, for each group of rows again: writing them to a buffer first takes
+ * longer. Quantised ones are, for one row: kernels for more would be too many for what they gain. */
 ATTREE_INLINE int64_t value_span_rows(int64_t rows, const int32_t type, int64_t columns, const value_job *job)
 {
-    switch (rows) {
-    case 1: return value_span_of(1, type, columns, job);
-    case 2: return value_span_of(2, type, columns, job);
-    case 3: return value_span_of(3, type, columns, job);
-    case 4: return value_span_of(4, type, columns, job);
-    case 5: return value_span_of(5, type, columns, job);
-    case 6: return value_span_of(6, type, columns, job);
-    case 7: return value_span_of(TILE_ROWS < 7 ? 1 : 7, type, columns, job);
-    case 8: return value_span_of(TILE_ROWS < 8 ? 1 : 8, type, columns, job);
-    case 9: return value_span_of(TILE_ROWS < 9 ? 1 : 9, type, columns, job);
-    case 10: return value_span_of(TILE_ROWS < 10 ? 1 : 10, type, columns, job);
-    case 11: return value_span_of(TILE_ROWS < 11 ? 1 : 11, type, columns, job);
-    default: return value_span_of(TILE_ROWS, type, columns, job);
-    }
-}
-
-/* One row, for quantised types. */
-static int64_t value_span(int64_t rows, int64_t columns, int32_t type, const value_job *job)
-{
-    switch (type) {
-    case ATTREE_F16: return value_span_rows(rows, ATTREE_F16, columns, job);
-    case ATTREE_BF16: return value_span_rows(rows, ATTREE_BF16, columns, job);
-    case ATTREE_I8: return value_span_of(1, ATTREE_I8, columns, job);
-    case ATTREE_Q8_0: return value_span_of(1, ATTREE_Q8_0, columns, job);
-    case ATTREE_Q4_0: return value_span_of(1, ATTREE_Q4_0, columns, job);
-    case ATTREE_F8_E4M3: return value_span_of(1, ATTREE_F8_E4M3, columns, job);
-    default: return value_span_rows(rows, ATTREE_F32, columns, job);
-    }
+    if (!attree__dtype_is_float(type))
+        return value_span_of(1, type, columns, job);
+    int64_t done;
+#define CALL(R) done = value_span_of(R, type, columns, job)
+#include "by_rows.inc.c"
+    return done;
 }

@@ -106,7 +106,7 @@ ATTREE_INLINE void prefetch_values(const int32_t type, const attree__fold *f, ke
 {
     const int64_t lines = (attree__dtype_row_bytes(type, f->v_width) + 63) / 64;
     for (int64_t j = keys.from + STEP_AHEAD; j < keys.to + STEP_AHEAD; j++) {
-        lines_ahead ahead = lines_of(&f->v, type, attree__row(&f->v, j), f->v_width);
+        lines_ahead ahead = lines_from((uintptr_t)attree__row(&f->v, j), 0, 0, false);
         ask(&ahead, lines);
     }
 }

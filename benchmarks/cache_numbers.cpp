@@ -68,6 +68,7 @@ void decode_row(attree_dtype type, const void *row, float scale, std::vector<flo
         switch (type) {
         case ATTREE_I8: numbers[c] = scale * signed_byte(bytes[c]); break;
         case ATTREE_F8_E4M3: numbers[c] = widen_f8(bytes[c]); break;
+        case ATTREE_F8_E5M2: numbers[c] = widen_f16(static_cast<std::uint16_t>(bytes[c] << 8)); break;
         case ATTREE_Q8_0:
             if (c % block == 0)
                 decode_q8_0(bytes + c / block * 34, numbers.data() + c);

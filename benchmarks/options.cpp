@@ -19,7 +19,7 @@ attree_bench [[--serving] [--short] | --shape NAME ... --case FILE ...] [--toler
                  <decode|prefill>/<K,V type>/H<h>/G<g>/D<d>/Q<q>/K<k>/<full|causal>/T<threads>[layout]
                  ragged/<K,V type>/H<h>/G<g>/D<d>/<mix>/T<threads>[layout]
                  H query heads, G key/value heads, D width, Q queries, K keys; types: f32, f16,
-                 bf16, i8, q8_0, q4_0, f8 (Q and O are f32). For example
+                 bf16, i8, q8_0, q4_0, f8, f8_e5m2 (Q and O are f32). For example
                  decode/f16/H32/G8/D128/Q1/K8192/full/T2
                  Decode and ragged go through copies of K and V that exceed the caches.
                  mix: <count>x<keys> or <count>x<queries>q<keys>, joined by +; causal. For example

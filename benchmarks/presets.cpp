@@ -20,7 +20,7 @@ constexpr Heads whisper_base = {8, 8, 64};
 constexpr Heads llama_2_quarter = {8, 8, 128}; // a query head for each key/value head
 constexpr Heads small = {4, 2, 64};
 
-constexpr attree_dtype quantised[] = {ATTREE_I8, ATTREE_Q8_0, ATTREE_Q4_0, ATTREE_F8_E4M3};
+constexpr attree_dtype quantised[] = {ATTREE_I8, ATTREE_Q8_0, ATTREE_Q4_0, ATTREE_F8_E4M3, ATTREE_F8_E5M2};
 constexpr std::int64_t page_sizes[] = {1, 16, 256};
 
 constexpr std::int64_t whisper_frames = 1500; // its encoder sees 30 s of sound at once, without a mask

@@ -1,5 +1,6 @@
 /* Names of cases. See shape.h. */
 #include "shape.h"
+#include "../src/dtypes.h"
 
 #include <charconv>
 #include <stdexcept>
@@ -17,9 +18,9 @@ constexpr std::int64_t sequences_most = 65536; // of a mix
 
 constexpr std::pair<const char *, Phase> phases[] = {
     {"decode", Phase::decode}, {"prefill", Phase::prefill}, {"ragged", Phase::ragged}};
-constexpr std::pair<const char *, attree_dtype> kv_types[] = {
-    {"f32", ATTREE_F32},   {"f16", ATTREE_F16},   {"bf16", ATTREE_BF16}, {"i8", ATTREE_I8},
-    {"q8_0", ATTREE_Q8_0}, {"q4_0", ATTREE_Q4_0}, {"f8", ATTREE_F8_E4M3}};
+#define ENTRY(type, name, ...) {#name, ATTREE_##type},
+constexpr std::pair<const char *, attree_dtype> kv_types[] = {ATTREE__DTYPES(ENTRY)};
+#undef ENTRY
 constexpr std::pair<const char *, bool> masks[] = {{"full", false}, {"causal", true}};
 
 [[noreturn]] void fail(const std::string &name, const std::string &problem)

@@ -3,7 +3,7 @@
  *     <decode|prefill>/<K,V type>/H<h>/G<g>/D<d>/Q<q>/K<k>/<full|causal>/T<threads>[/page<n>][/panels|/tokens][/hot]
  *     ragged/<K,V type>/H<h>/G<g>/D<d>/<mix>/T<threads>[/page<n>][/panels|/tokens][/hot]
  *
- * K and V are f32, f16, bf16, i8, q8_0, q4_0 or f8, Q and O f32. E = D. Causal: the last query sees the last key. A
+ * K and V are f32, f16, bf16, i8, q8_0, q4_0, f8 or f8_e5m2, Q and O f32. E = D. Causal: the last query sees the last key. A
  * decode or ragged case goes through copies of K and V that together exceed the caches, as the layers of a model do;
  * /hot stays on one copy. Prefill always has one copy.
  *

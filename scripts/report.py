@@ -57,6 +57,7 @@ STYLES = {  # colour and marker of a type, the same in all plots
     "q8_0": ("tab:red", "D"),
     "q4_0": ("tab:purple", "v"),
     "f8": ("tab:brown", "P"),
+    "f8_e5m2": ("tab:olive", "X"),
 }
 
 
@@ -86,7 +87,7 @@ QUICK = Plan(
     min_time=0.1,
 )
 FULL = Plan(
-    decode_types=("f32", "f16", "bf16", "i8", "q8_0", "q4_0", "f8"),
+    decode_types=("f32", "f16", "bf16", "i8", "q8_0", "q4_0", "f8", "f8_e5m2"),
     decode_keys=(128, 512, 2048, 8192, 32768),
     prefill_types=("f32", "f16", "bf16"),
     prefill_tokens=(64, 128, 256, 512, 1024, 2048),

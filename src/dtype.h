@@ -163,6 +163,25 @@ static inline uint8_t attree__to_f8(float x)
     return (uint8_t)(sign | rounded >> 20);
 }
 
+/* e5m2: the upper half of a binary16. */
+static inline float attree__from_e5m2(uint8_t x) { return attree__from_f16((uint16_t)(x << 8)); }
+
+/* Saturates. */
+static inline uint8_t attree__to_e5m2(float x)
+{
+    if (isnan(x))
+        return 0x7e;
+    const uint32_t bits = attree__bits_of(x), sign = bits >> 24 & 0x80u, magnitude = bits & 0x7fffffffu;
+    if (magnitude >= 0x47600000u) /* 57344 and above */
+        return (uint8_t)(sign | 0x7bu);
+    if (magnitude < 0x38800000u) { /* below 2^-14: the float addition rounds to a multiple of 2^-16 */
+        const float shifted = attree__float_of(magnitude) + 0x1p7f;
+        return (uint8_t)(sign | (attree__bits_of(shifted) - 0x43000000u));
+    }
+    const uint32_t rounded = magnitude - (112u << 23) + 0xfffffu + (magnitude >> 21 & 1u);
+    return (uint8_t)(sign | rounded >> 21);
+}
+
 /* ---- Numbers ---- */
 
 /* Element i of an array; number i of a row of blocks. Without scales of rows. */
@@ -179,6 +198,11 @@ static inline float attree__get_bf16(const void *row, int64_t i)
 static inline float attree__get_i8(const void *row, int64_t i) { return (float)((const int8_t *)row)[i]; }
 
 static inline float attree__get_f8(const void *row, int64_t i) { return attree__from_f8(((const uint8_t *)row)[i]); }
+
+static inline float attree__get_f8_e5m2(const void *row, int64_t i)
+{
+    return attree__from_e5m2(((const uint8_t *)row)[i]);
+}
 
 /* Block `index` of a row: the scale, and the codes after it. */
 static inline const uint8_t *attree__block_codes(const void *row, int64_t index, int64_t bytes, float *scale)

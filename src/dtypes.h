@@ -16,7 +16,8 @@
     X(I8, i8, 1, 1, ATTREE__ROW_SCALE)                                                                                 \
     X(Q8_0, q8_0, 34, 32, ATTREE__BLOCK_SCALE)                                                                         \
     X(Q4_0, q4_0, 18, 32, ATTREE__BLOCK_SCALE)                                                                         \
-    X(F8_E4M3, f8, 1, 1, ATTREE__NO_SCALE)
+    X(F8_E4M3, f8, 1, 1, ATTREE__NO_SCALE)                                                                             \
+    X(F8_E5M2, f8_e5m2, 1, 1, ATTREE__NO_SCALE)
 
 #define ATTREE__DTYPES(X) ATTREE__FLOAT_DTYPES(X) ATTREE__CACHE_DTYPES(X)
 

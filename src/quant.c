@@ -147,12 +147,14 @@ static attree_status check_i8(const attree__numbers *from)
     return row_scale(from, &scale);
 }
 
-/* Saturates. */
+/* Saturating types take all. */
 static attree_status check_f8(const attree__numbers *from)
 {
     (void)from;
     return ATTREE_OK;
 }
+
+static attree_status check_f8_e5m2(const attree__numbers *from) { return check_f8(from); }
 
 static void write_floats(int32_t type, const row_target *to, const attree__numbers *from)
 {
@@ -179,6 +181,13 @@ static void write_f8(const row_target *to, const attree__numbers *from)
     uint8_t *const codes = to->row;
     for (int64_t c = 0; c < from->count; c++)
         codes[c * to->width] = attree__to_f8(number(from, c));
+}
+
+static void write_f8_e5m2(const row_target *to, const attree__numbers *from)
+{
+    uint8_t *const codes = to->row;
+    for (int64_t c = 0; c < from->count; c++)
+        codes[c * to->width] = attree__to_e5m2(number(from, c));
 }
 
 typedef struct quantiser {

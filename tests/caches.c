@@ -180,8 +180,4 @@ void point_to_caches(attree_args *args, const cache *k, const cache *v)
     args->v_scales = cache_scales(v);
 }
 
-const char *type_name(int32_t type)
-{
-    static const char *const names[] = {"f32", "f16", "bf16", "i8", "q8_0", "q4_0", "f8"};
-    return names[type];
-}
+const char *type_name(int32_t type) { return attree__dtypes[type].name; }

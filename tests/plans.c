@@ -102,7 +102,7 @@ static void choose_sizes(plan_case *c, random_source *random)
 
 static void choose_types(attree_desc *d, random_source *random)
 {
-    const int32_t last = once_in(random, 2) ? ATTREE_BF16 : ATTREE_F8_E4M3;
+    const int32_t last = once_in(random, 2) ? ATTREE_BF16 : ATTREE__DTYPE_COUNT - 1;
     d->q_type = (int32_t)random_integer(random, 0, ATTREE_BF16);
     d->o_type = (int32_t)random_integer(random, 0, ATTREE_BF16);
     d->k_type = (int32_t)random_integer(random, 0, last);

@@ -5,13 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../src/dtype.h"
 #include "caches.h"
 
 #define COUNT_OF(array) (int64_t)(sizeof(array) / sizeof *(array))
 
 enum { BLOCK = 32, Q8_BYTES = 34, Q4_BYTES = 18 };
 
-static const int32_t quantised_types[] = {ATTREE_I8, ATTREE_Q8_0, ATTREE_Q4_0, ATTREE_F8_E4M3};
+static const int32_t quantised_types[] = {ATTREE_I8, ATTREE_Q8_0, ATTREE_Q4_0, ATTREE_F8_E4M3, ATTREE_F8_E5M2};
 
 static bool blocked(int32_t type) { return type == ATTREE_Q8_0 || type == ATTREE_Q4_0; }
 
@@ -166,11 +167,11 @@ static void ties_go_to_the_even_code(void **state)
 static void zeros_stay_zeros(void **state)
 {
     (void)state;
-    for (int n = 0; n < 4; n++) {
+    for (size_t n = 0; n < sizeof quantised_types / sizeof *quantised_types; n++) {
         float numbers[8 * BLOCK] = {0.0f}, back[8 * BLOCK];
         numbers[3] = -0.0f;
         row r = quantised(quantised_types[n], 64, numbers);
-        if (quantised_types[n] != ATTREE_F8_E4M3)
+        if (attree__dtypes[quantised_types[n]].scales != ATTREE__NO_SCALE)
             assert_true(scale_of(&r, quantised_types[n], 0) == 0.0);
         memset(back, 0xff, sizeof back);
         assert_int_equal(attree_dequantize(quantised_types[n], 64, r.bytes, r.scale, back), ATTREE_OK);
@@ -293,33 +294,45 @@ static void every_code_of_a_block_is_decoded(void **state)
 
 /* ---- f8 ---- */
 
-static uint8_t f8_of(float x)
+static uint8_t code_of_f8(int32_t type, float x)
 {
     uint8_t bits;
-    assert_int_equal(attree_quantize(ATTREE_F8_E4M3, 1, &x, &bits, NULL), ATTREE_OK);
+    assert_int_equal(attree_quantize(type, 1, &x, &bits, NULL), ATTREE_OK);
     return bits;
+}
+
+static uint8_t f8_of(float x) { return code_of_f8(ATTREE_F8_E4M3, x); }
+
+static uint8_t e5m2_of(float x) { return code_of_f8(ATTREE_F8_E5M2, x); }
+
+static double value_of_f8(int32_t type, unsigned x) { return type == ATTREE_F8_E4M3 ? f8_value(x) : f16_value(x << 8); }
+
+/* Every code, and the numbers between it and its successor: halfway goes to the even one, anything else to the nearer.
+ */
+static void check_f8_codes(int32_t type, unsigned largest)
+{
+    for (unsigned x = 0; x < 256; x++) {
+        const uint8_t bits = (uint8_t)x;
+        float value;
+        assert_int_equal(attree_dequantize(type, 1, &bits, 0.0f, &value), ATTREE_OK);
+        assert_true(close_to((double)value, value_of_f8(type, x), 0.0));
+        if ((x & 127u) > largest)
+            continue;
+        assert_int_equal(signbit(value) != 0, x >> 7);
+        assert_int_equal(code_of_f8(type, value), x);
+        if ((x & 127u) == largest)
+            continue;
+        const float next = (float)value_of_f8(type, x + 1), middle = (value + next) / 2.0f;
+        assert_int_equal(code_of_f8(type, middle), x + (x & 1u));
+        assert_int_equal(code_of_f8(type, nextafterf(middle, value)), x);
+        assert_int_equal(code_of_f8(type, nextafterf(middle, next)), x + 1);
+    }
 }
 
 static void f8_is_decoded_and_encoded_exactly(void **state)
 {
     (void)state;
-    for (unsigned x = 0; x < 256; x++) {
-        const uint8_t bits = (uint8_t)x;
-        float value;
-        assert_int_equal(attree_dequantize(ATTREE_F8_E4M3, 1, &bits, 0.0f, &value), ATTREE_OK);
-        assert_true(close_to((double)value, f8_value(x), 0.0));
-        if (isnan(value))
-            continue;
-        assert_int_equal(signbit(value) != 0, x >> 7);
-        assert_int_equal(f8_of(value), x);
-        if ((x & 127u) == 126u)
-            continue;
-        /* between x and its successor: halfway goes to the even one, anything else to the nearer one */
-        const float next = (float)f8_value(x + 1), middle = (value + next) / 2.0f;
-        assert_int_equal(f8_of(middle), x + (x & 1u));
-        assert_int_equal(f8_of(nextafterf(middle, value)), x);
-        assert_int_equal(f8_of(nextafterf(middle, next)), x + 1);
-    }
+    check_f8_codes(ATTREE_F8_E4M3, 0x7e);
     const float large[] = {448.0f, 449.0f, 464.0f, 465.0f, 479.0f, 480.0f, 1e30f, INFINITY};
     for (int i = 0; i < 8; i++) {
         assert_int_equal(f8_of(large[i]), 0x7e);
@@ -332,6 +345,23 @@ static void f8_is_decoded_and_encoded_exactly(void **state)
     assert_int_equal(f8_of(0x1.000002p-10f), 1); /* above it */
     assert_int_equal(f8_of(0x1.fffffep-10f), 1);
     assert_int_equal(f8_of(0x1.fffffep-7f), 8); /* the largest subnormal's neighbour rounds up to 2^-6 */
+}
+
+static void e5m2_is_decoded_and_encoded_exactly(void **state)
+{
+    (void)state;
+    check_f8_codes(ATTREE_F8_E5M2, 0x7b);
+    const float large[] = {57344.0f, 57345.0f, 61440.0f, 65504.0f, 65536.0f, 1e30f, INFINITY};
+    for (int i = 0; i < 7; i++) {
+        assert_int_equal(e5m2_of(large[i]), 0x7b);
+        assert_int_equal(e5m2_of(-large[i]), 0xfb);
+    }
+    assert_int_equal(e5m2_of(NAN), 0x7e);
+    assert_int_equal(e5m2_of(0x1p-149f), 0);
+    assert_int_equal(e5m2_of(-0x1p-18f), 0x80);
+    assert_int_equal(e5m2_of(0x1p-17f), 0); /* half of the smallest: a tie, to 0 */
+    assert_int_equal(e5m2_of(0x1.000002p-17f), 1);
+    assert_int_equal(e5m2_of(0x1.fffffep-15f), 4); /* the largest subnormal's neighbour rounds up to 2^-14 */
 }
 
 /* ---- What is refused ---- */
@@ -407,7 +437,7 @@ static void bad_arguments_of_rows_are_refused(void **state)
     assert_int_equal(attree_quantize(ATTREE_Q8_0, 40, numbers, bytes, &scale), ATTREE_ERROR_SHAPE);
     assert_int_equal(attree_dequantize(ATTREE_Q4_0, 31, bytes, 0.0f, numbers), ATTREE_ERROR_SHAPE);
     assert_int_equal(attree_quantize(ATTREE_I8, -1, numbers, bytes, &scale), ATTREE_ERROR_SHAPE);
-    assert_int_equal(attree_quantize(7, 4, numbers, bytes, &scale), ATTREE_ERROR_TYPE);
+    assert_int_equal(attree_quantize(ATTREE__DTYPE_COUNT, 4, numbers, bytes, &scale), ATTREE_ERROR_TYPE);
     assert_int_equal(attree_dequantize(-1, 4, bytes, 1.0f, numbers), ATTREE_ERROR_TYPE);
     assert_int_equal(attree_quantize(ATTREE_Q8_0, 32, numbers, bytes + 1, &scale), ATTREE_ERROR_ALIGN);
     assert_int_equal(attree_dequantize(ATTREE_F16, 4, bytes + 1, 0.0f, numbers), ATTREE_ERROR_ALIGN);
@@ -419,7 +449,7 @@ static void bad_arguments_of_rows_are_refused(void **state)
     assert_int_equal(attree_row_bytes(ATTREE_Q4_0, 33), 0);
     assert_int_equal(attree_row_bytes(ATTREE_F32, -1), 0);
     assert_int_equal(attree_row_bytes(ATTREE_F32, INT64_MAX), 0);
-    assert_int_equal(attree_row_bytes(7, 32), 0);
+    assert_int_equal(attree_row_bytes(ATTREE__DTYPE_COUNT, 32), 0);
 }
 
 /* ---- Attention ---- */
@@ -536,8 +566,8 @@ static void attention_has_the_bits_of_the_numbers_in_the_cache(void **state)
     const int64_t q_lens[] = {1, 2, 5, 27}, kv_lens[] = {1, 15, 40, 257, 300};
     const int64_t widths[] = {32, 64, 96, 128}, odd[] = {1, 3, 17, 33, 47, 70, 80, 127};
     uint64_t n = 0;
-    for (int32_t k_type = ATTREE_F32; k_type <= ATTREE_F8_E4M3; k_type++)
-        for (int32_t v_type = ATTREE_F32; v_type <= ATTREE_F8_E4M3; v_type++)
+    for (int32_t k_type = ATTREE_F32; k_type < ATTREE__DTYPE_COUNT; k_type++)
+        for (int32_t v_type = ATTREE_F32; v_type < ATTREE__DTYPE_COUNT; v_type++)
             for (int variant = 0; variant < 8; variant++, n++) {
                 attention_case c = {.q_len = q_lens[(n / 3 + n) % 4],
                                     .kv_len = kv_lens[n % 5],
@@ -566,6 +596,8 @@ static void fill_with_any_codes(cache *c, random_source *random)
         bytes[at] = (uint8_t)random_integer(random, 0, 255);
         if (l->type == ATTREE_F8_E4M3 && (bytes[at] & 127) == 127)
             bytes[at] = 0x7e;
+        if (l->type == ATTREE_F8_E5M2 && (bytes[at] & 0x60) == 0x60) /* no infinities, and no numbers above 2 */
+            bytes[at] ^= 0x40;
         if (blocked(l->type) && at % unit == 1)
             bytes[at] = bytes[at] & 0xafu;
     }
@@ -766,6 +798,7 @@ int main(void)
         cmocka_unit_test(q4_0_blocks_lie_as_ggmls),
         cmocka_unit_test(every_code_of_a_block_is_decoded),
         cmocka_unit_test(f8_is_decoded_and_encoded_exactly),
+        cmocka_unit_test(e5m2_is_decoded_and_encoded_exactly),
         cmocka_unit_test(numbers_that_are_not_finite_are_refused),
         cmocka_unit_test(numbers_too_large_for_the_scale_are_refused),
         cmocka_unit_test(the_largest_floats_stay_finite),

@@ -328,13 +328,13 @@ static void queries_results_and_biases_are_not_quantised(void **state)
                   {offsetof(attree_desc, o_type), "o_type"},
                   {offsetof(attree_desc, bias_type), "bias_type"}};
     for (size_t i = 0; i < COUNT_OF(fields); i++)
-        for (int32_t type = ATTREE_I8; type <= ATTREE_F8_E4M3 + 1; type++) {
+        for (int32_t type = ATTREE_I8; type <= ATTREE_F8_E5M2 + 1; type++) {
             attree_desc desc = p->desc;
             memcpy((char *)&desc + fields[i].field, &type, sizeof type);
             expect_bad_desc(p, &desc, ATTREE_ERROR_TYPE, fields[i].name);
         }
     attree_desc desc = p->desc;
-    desc.k_type = ATTREE_F8_E4M3 + 1;
+    desc.k_type = ATTREE_F8_E5M2 + 1;
     expect_bad_desc(p, &desc, ATTREE_ERROR_TYPE, "k_type");
     desc = p->desc;
     desc.v_type = -1;

@@ -87,7 +87,8 @@ typedef enum attree_dtype {
     ATTREE_Q8_0 = 4,   /* ggml's blocks of 32: an f16 scale, 32 int8; 34 bytes. The width is a multiple of 32 */
     ATTREE_Q4_0 = 5,   /* ggml's blocks of 32: an f16 scale, 16 bytes; byte i has number i, plus 8, in its low half and
                           number i + 16 in its high half; 18 bytes. The width is a multiple of 32 */
-    ATTREE_F8_E4M3 = 6 /* OCP 8-bit float: 4 bits of exponent, 3 of fraction, largest 448, no infinities; no scale */
+    ATTREE_F8_E4M3 = 6, /* OCP 8-bit float: 4 bits of exponent, 3 of fraction, largest 448, no infinities; no scale */
+    ATTREE_F8_E5M2 = 7  /* OCP 8-bit float: the upper half of a binary16, largest 57344; no scale */
 } attree_dtype;
 
 typedef enum attree_isa {
@@ -339,7 +340,8 @@ ATTREE_API size_t attree_row_bytes(int32_t type, int64_t width);
 /* numbers[width] to a row of any type, to nearest even. The scale is that of the largest magnitude: max / 127 for
  * ATTREE_I8 (into *scale) and ATTREE_Q8_0, and -max / 8 with max's sign for ATTREE_Q4_0; the scales of blocks are
  * rounded to f16 before use, so that some codes differ from those of ggml's own quantisers, which use the f32 scale.
- * Zeros have scale 0. Codes of int8 are within +-127. ATTREE_F8_E4M3 saturates at +-448. ATTREE_ERROR_NONFINITE: with a
+ * Zeros have scale 0. Codes of int8 are within +-127. ATTREE_F8_E4M3 saturates at +-448 and
+ * ATTREE_F8_E5M2 at +-57344, infinities too. ATTREE_ERROR_NONFINITE: with a
  * scale, numbers that are not finite, or too large for it; in ATTREE_F16 and ATTREE_BF16, finite numbers that would
  * become infinite (NaN and infinities stay what they are). (Codes come from the f32 quotient number / scale: within an
  * f32 rounding of a tie, either neighbour.) */

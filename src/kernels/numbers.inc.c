@@ -45,6 +45,10 @@ ATTREE_INLINE vf lane_q4_0(vf lanes, const int n) { return (void)n, lanes; }
 ATTREE_INLINE vf load_f8(const void *at, int64_t n) { return vf_load_f8((const char *)at + n); }
 ATTREE_INLINE vf lane_f8(vf lanes, const int n) { return vf_f8_of(lanes, n); }
 
+#define LANE_f8_e5m2 4
+ATTREE_INLINE vf load_f8_e5m2(const void *at, int64_t n) { return vf_load_e5m2((const char *)at + n); }
+ATTREE_INLINE vf lane_f8_e5m2(vf lanes, const int n) { return vf_e5m2_of(lanes, n); }
+
 /* ---- By the type ---- */
 
 #define LOAD(TYPE, name, ...)                                                                                          \

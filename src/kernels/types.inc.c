@@ -31,6 +31,10 @@
 #define ROWS(name) name##_f8
 #include "rows.inc.c"
 
+#define ROWS_TYPE ATTREE_F8_E5M2
+#define ROWS(name) name##_f8_e5m2
+#include "rows.inc.c"
+
 #define ENTRY(TYPE, name, ...) &kernels_##name,
 
 static const row_kernels *rows_of(int32_t type)

@@ -74,6 +74,13 @@ ATTREE_INLINE vf vf_load_f8(const void *p)
     return avx2_from_f8(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
 
+/* e5m2 as numbers, the upper halves of binary16; reads VF_LANES bytes. */
+ATTREE_INLINE vf avx2_from_e5m2(__m128i halves) { return _mm256_cvtph_ps(_mm_slli_epi16(halves, 8)); }
+ATTREE_INLINE vf vf_load_e5m2(const void *p)
+{
+    return avx2_from_e5m2(_mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)p)));
+}
+
 /* VF_LANES lanes of 32 bits, each with 2 or 4 numbers of a narrower type; and number n of each. */
 ATTREE_INLINE vf vf_load_bits(const void *p) { return _mm256_castsi256_ps(_mm256_loadu_si256((const __m256i *)p)); }
 ATTREE_INLINE vf vf_bf16_of(vf lanes, int n)
@@ -90,6 +97,12 @@ ATTREE_INLINE vf vf_f8_of(vf lanes, int n)
 {
     const vi low = _mm256_srli_epi32(_mm256_castps_si256(lanes), 8 * n);
     return avx2_from_f8(_mm256_and_si256(low, _mm256_set1_epi32(0xff)));
+}
+
+ATTREE_INLINE vf vf_e5m2_of(vf lanes, int n)
+{
+    const vi low = _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(lanes), 8 * n), _mm256_set1_epi32(0xff));
+    return avx2_from_e5m2(_mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1)));
 }
 
 ATTREE_INLINE void vf_store_f16(uint16_t *p, vf x)

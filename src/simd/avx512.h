@@ -73,6 +73,13 @@ ATTREE_INLINE vf vf_load_f8(const void *p)
     return avx512_from_f8(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
 
+/* e5m2 as numbers, the upper halves of binary16; reads VF_LANES bytes. */
+ATTREE_INLINE vf avx512_from_e5m2(__m256i halves) { return _mm512_cvtph_ps(_mm256_slli_epi16(halves, 8)); }
+ATTREE_INLINE vf vf_load_e5m2(const void *p)
+{
+    return avx512_from_e5m2(_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p)));
+}
+
 /* VF_LANES lanes of 32 bits, each with 2 or 4 numbers of a narrower type; and number n of each. */
 ATTREE_INLINE vf vf_load_bits(const void *p) { return _mm512_castsi512_ps(_mm512_loadu_si512(p)); }
 ATTREE_INLINE vf vf_bf16_of(vf lanes, int n)
@@ -89,6 +96,11 @@ ATTREE_INLINE vf vf_f8_of(vf lanes, int n)
 {
     const vi low = _mm512_srli_epi32(_mm512_castps_si512(lanes), (unsigned)(8 * n));
     return avx512_from_f8(_mm512_and_si512(low, _mm512_set1_epi32(0xff)));
+}
+
+ATTREE_INLINE vf vf_e5m2_of(vf lanes, int n)
+{
+    return avx512_from_e5m2(_mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(lanes), (unsigned)(8 * n))));
 }
 
 ATTREE_INLINE void vf_store_f16(uint16_t *p, vf x)

@@ -72,6 +72,13 @@ ATTREE_INLINE vf neon_from_f8(uint32x4_t x)
 /* e4m3 as numbers; reads VF_LANES bytes. */
 ATTREE_INLINE vf vf_load_f8(const void *p) { return neon_from_f8(neon_bytes(p)); }
 
+/* e5m2 as numbers, the upper halves of binary16; reads VF_LANES bytes. */
+ATTREE_INLINE vf neon_from_e5m2(uint32x4_t x)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vshl_n_u16(vmovn_u32(x), 8)));
+}
+ATTREE_INLINE vf vf_load_e5m2(const void *p) { return neon_from_e5m2(neon_bytes(p)); }
+
 /* VF_LANES lanes of 32 bits, each with 2 or 4 numbers of a narrower type; and number n of each. */
 ATTREE_INLINE vf vf_load_bits(const void *p) { return vreinterpretq_f32_u8(vld1q_u8((const uint8_t *)p)); }
 ATTREE_INLINE vf vf_bf16_of(vf lanes, int n)
@@ -88,6 +95,11 @@ ATTREE_INLINE vf vf_f8_of(vf lanes, int n)
 {
     const uint32x4_t low = vshlq_u32(vreinterpretq_u32_f32(lanes), vdupq_n_s32(-8 * n));
     return neon_from_f8(vandq_u32(low, vdupq_n_u32(0xff)));
+}
+
+ATTREE_INLINE vf vf_e5m2_of(vf lanes, int n)
+{
+    return neon_from_e5m2(vshlq_u32(vreinterpretq_u32_f32(lanes), vdupq_n_s32(-8 * n)));
 }
 
 ATTREE_INLINE void vf_store_f16(uint16_t *p, vf x) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x))); }

@@ -99,7 +99,6 @@ static int64_t find_isas(void)
 static void print_counts(const counts *c, bool features)
 {
     static const char *const tensor_names[] = {"q", "k", "v", "o"};
-    static const char *const type_names[] = {"f32", "f16", "bf16", "i8", "q8_0", "q4_0", "f8"};
     static const char *const values[VALUES_KINDS] = {"plain", "nan",   "infinite", "subnormal", "largest",
                                                      "huge",  "equal", "integers", "wide"};
     printf("%" PRId64 " problems, %" PRId64 " too large", c->problems, c->too_large);
@@ -113,9 +112,9 @@ static void print_counts(const counts *c, bool features)
            c->two_phases);
     for (int t = 0; t < 4 && features; t++) {
         printf("%s:", tensor_names[t]);
-        for (int n = 0; n < 7; n++)
+        for (int n = 0; n < ATTREE__DTYPE_COUNT; n++)
             if (c->types[t][n])
-                printf(" %s %" PRId64, type_names[n], c->types[t][n]);
+                printf(" %s %" PRId64, attree__dtypes[n].name, c->types[t][n]);
         printf("%s", t < 3 ? "; " : "\n");
     }
     for (int n = 0; n < VALUES_KINDS && features; n++)

@@ -1,6 +1,8 @@
 /* Random problems. See problem.h. */
 #include "problem.h"
 
+#include "../../src/dtype.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -428,8 +430,8 @@ void mend_fields(fields *f, int64_t isas)
                                &f->bias,   &f->sinks,  &f->score,     &f->empty_rows};
     for (size_t n = 0; n < sizeof narrow / sizeof *narrow; n++)
         keep_within(narrow[n], 0, 2);
-    keep_within(&f->k_type, 0, ATTREE_F8_E4M3);
-    keep_within(&f->v_type, 0, ATTREE_F8_E4M3);
+    keep_within(&f->k_type, 0, ATTREE__DTYPE_COUNT - 1);
+    keep_within(&f->v_type, 0, ATTREE__DTYPE_COUNT - 1);
     keep_within(&f->q_values, 0, VALUES_KINDS - 1);
     keep_within(&f->k_values, 0, VALUES_KINDS - 1);
     keep_within(&f->v_values, 0, VALUES_KINDS - 1);

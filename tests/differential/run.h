@@ -2,13 +2,14 @@
 #ifndef ATTREE_TESTS_DIFFERENTIAL_RUN_H
 #define ATTREE_TESTS_DIFFERENTIAL_RUN_H
 
+#include "../../src/dtype.h"
 #include "reference.h"
 
 enum { MESSAGE = 512, ISAS = 8 };
 
 typedef struct counts {
     int64_t problems, too_large, with[FIELDS]; /* fields that are not the simplest, by their number */
-    int64_t calls[CALL_FORMS], isas[ISAS], types[4][7], weights, appended, two_phases;
+    int64_t calls[CALL_FORMS], isas[ISAS], types[4][ATTREE__DTYPE_COUNT], weights, appended, two_phases;
     int64_t values[VALUES_KINDS];
 } counts;
 

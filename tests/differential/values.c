@@ -61,6 +61,7 @@ static void draw_row(char *to, const row_kind *k, uint64_t seed)
         case ATTREE_Q8_0:
         case ATTREE_Q4_0: draw_block(to + c * unit, k, hash); break;
         case ATTREE_I8: to[c] = (char)code_of(k->values, hash); break;
+        case ATTREE_F8_E5M2: to[c] = (char)attree__to_e5m2(number_of(k->values, hash)); break;
         case ATTREE_F8_E4M3: to[c] = (char)attree__to_f8(number_of(k->values, hash)); break;
         default: attree__store(to, k->type, c, number_of(k->values, hash)); break;
         }

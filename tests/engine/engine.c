@@ -27,7 +27,7 @@
 
 /* ---- Tools ------------------------------------------------------------------------------------------------------- */
 
-const char *const type_names[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0", "q4_0", "f8"};
+const char *const type_names[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0", "q4_0", "f8", "f8_e5m2"};
 
 _Noreturn void die(const char *what, const char *why)
 {

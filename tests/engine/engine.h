@@ -13,7 +13,7 @@ typedef struct options {
     int32_t type;                                                         /* of cached keys and values: attree_dtype */
 } options;
 
-enum { TYPES = 7 };
+enum { TYPES = 8 };
 extern const char *const type_names[TYPES]; /* by attree_dtype */
 
 /* Memory that is freed all at once: a list of blocks, each of which begins with the address of the next. */

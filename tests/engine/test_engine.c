@@ -142,6 +142,8 @@ static void test_q8_0(void **state) { (void)state, check_type(ATTREE_Q8_0); }
 static void test_q4_0(void **state) { (void)state, check_type(ATTREE_Q4_0); }
 static void test_f8(void **state) { (void)state, check_type(ATTREE_F8_E4M3); }
 
+static void test_f8_e5m2(void **state) { (void)state, check_type(ATTREE_F8_E5M2); }
+
 static void test_naive(void **state)
 {
     (void)state;
@@ -152,9 +154,9 @@ static void test_naive(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_f32), cmocka_unit_test(test_f16),   cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_i8),  cmocka_unit_test(test_q8_0),  cmocka_unit_test(test_q4_0),
-        cmocka_unit_test(test_f8),  cmocka_unit_test(test_naive),
+        cmocka_unit_test(test_f32), cmocka_unit_test(test_f16),     cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_i8),  cmocka_unit_test(test_q8_0),    cmocka_unit_test(test_q4_0),
+        cmocka_unit_test(test_f8),  cmocka_unit_test(test_f8_e5m2), cmocka_unit_test(test_naive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
     attention(q, k, v, ...)     attention, once
     Plan(q, k, v, ...)          the same, many times with arrays of the same layout
     weights(q, k, v, ...)       the softmax weights, to look at
-    PagedCache, PagedPlan       keys and values in pages, in float32, float16, bfloat16, int8, q8_0, q4_0 or float8_e4m3
+    PagedCache, PagedPlan       keys and values in pages, in float32, float16, bfloat16, int8, q8_0, q4_0, float8_e4m3 or float8_e5m2
     quantize, dequantize        rows of these types
     states, merge_states, finish, tree_split, merge_outputs    keys that are in several places
     Error                       what libattree refuses; a ValueError, TypeError, MemoryError or RuntimeError as well

@@ -25,8 +25,8 @@ class PagedCache:
 
     pages, kv_heads, page_size, qk_width   sizes; v_width, if it is not qk_width. Pages of a multiple of 16 tokens are
                                            fast.
-    type, v_type                           "float32", "float16", "bfloat16", "int8", "q8_0", "q4_0", "float8_e4m3";
-                                           v_type, if it is not type
+    type, v_type                           "float32", "float16", "bfloat16", "int8", "q8_0", "q4_0", "float8_e4m3",
+                                           "float8_e5m2"; v_type, if it is not type
     k, v                                   the memory, [pages, kv_heads, page_size, ...], as attree.quantize makes rows
     k_scales, v_scales                     float32 [pages, kv_heads, page_size] of int8, else None
 

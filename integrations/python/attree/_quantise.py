@@ -40,6 +40,7 @@ _TYPES = [
     CacheType("q8_0", s.Q8_0, np.dtype(np.uint8), 32, 34),
     CacheType("q4_0", s.Q4_0, np.dtype(np.uint8), 32, 18),
     CacheType("float8_e4m3", s.F8_E4M3, np.dtype(np.uint8)),
+    CacheType("float8_e5m2", s.F8_E5M2, np.dtype(np.uint8)),
 ]
 _BY_NAME = {kind.name: kind for kind in _TYPES}
 
@@ -61,7 +62,7 @@ def quantize(x: np.ndarray, type: str) -> Union[np.ndarray, "tuple[np.ndarray, n
     bfloat16           uint16 [..., width]
     int8               (int8 [..., width], float32 [...]): codes, and a scale for each row
     q8_0, q4_0         uint8 [..., bytes]: ggml's blocks of 32 numbers; the width is a multiple of 32
-    float8_e4m3        uint8 [..., width]
+    float8_e4m3, _e5m2 uint8 [..., width]; numbers too large become the largest
 
     >>> import numpy as np, attree
     >>> codes, scales = attree.quantize(np.float32([[1, -2, 127]]), "int8")

@@ -35,6 +35,7 @@ I8 = 3
 Q8_0 = 4
 Q4_0 = 5
 F8_E4M3 = 6
+F8_E5M2 = 7
 ISA_AUTO = 0
 ISA_SCALAR = 1
 ISA_AVX2 = 2

@@ -5,7 +5,7 @@ import numpy as np
 
 import attree
 
-TYPES = ("float32", "float16", "bfloat16", "int8", "q8_0", "q4_0", "float8_e4m3")
+TYPES = ("float32", "float16", "bfloat16", "int8", "q8_0", "q4_0", "float8_e4m3", "float8_e5m2")
 
 
 def numbers_of(cache, name):

@@ -57,11 +57,11 @@ fault empty_rows_never_nan src/task.c 's/nan = p->empty_rows == ATTREE_EMPTY_NAN
 fault empty_rows_never_noted src/task.c 's/if (p->empty_rows == ATTREE_EMPTY_ERROR)/if (false)/'
 
 # Several blocks at once.
-fault blocks_at_once_scored_as_the_first src/kernels/step.inc.c 's/at + s, count - s);/at, count - s);/' kernels
-fault blocks_at_once_seen_to_the_end src/kernels/step.inc.c 's/f->end\[r\] < ATTREE__BLOCK/false/' kernels
-fault blocks_at_once_without_hidden_keys src/kernels/step.inc.c 's/if (strips\[n\].groups\[0\].pierced)/if (false)/' kernels
-fault narrow_keys_scored_out_of_order src/kernels/scores.inc.c 's/part.q + n \* TILE_ROWS/part.q/' kernels
-fault narrow_keys_packed_out_of_order src/kernels/pack.inc.c 's/(c + i \* lanes + n) \* PANEL/(c + n * VF_LANES + i) * PANEL/' kernels
+fault blocks_at_once_scored_as_the_first src/kernels/interleave.inc.c 's/at + s, count - s);/at, count - s);/' kernels
+fault blocks_at_once_seen_to_the_end src/kernels/interleave.inc.c 's/f->end\[r\] < ATTREE__BLOCK/false/' kernels
+fault blocks_at_once_without_hidden_keys src/kernels/interleave.inc.c 's/if (strips\[n\].bundles\[0\].pierced)/if (false)/' kernels
+fault narrow_keys_scored_out_of_order src/kernels/scores.inc.c 's/part.q + n \* BUNDLE_ROWS/part.q/' kernels
+fault narrow_keys_packed_out_of_order src/kernels/pack.inc.c 's/(c + i \* lanes + n) \* SLAB/(c + n * VF_LANES + i) * SLAB/' kernels
 fault keys_not_advanced src/kernels/pack.inc.c 's/^            fours->at\[i\] += .*/            (void)i;/' kernels
 fault heads_in_turns_with_tiles_in_a_row src/plan.c 's/s->heads_together ? task % tiles : task \/ s->chunks/task \/ s->chunks/' bits
 fault scales_of_a_page_too_many src/block.c 's/s.page_size - (s.first + j) % s.page_size : ATTREE__BLOCK/ATTREE__BLOCK : ATTREE__BLOCK/' paged
@@ -101,7 +101,7 @@ fault zero_maximum_merged_with_its_sign src/partial.c 's/= m + 0.0f;/= m;/' edge
 fault unfinished_phases_pass src/progress.c 's/if (left > 0)/if (false)/' host_threads
 fault runs_need_no_begin src/progress.c 's/ != run_mark(plan, workspace))/ == 1)/' host_threads
 fault ended_runs_stay_open src/progress.c 's/atomic_store_explicit(&progress->begun, 0, memory_order_relaxed);//' host_threads
-fault finite_numbers_become_infinite src/quant.c 's/ATTREE_OK : check_range(type, from)/ATTREE_OK : ATTREE_OK/' append
+fault finite_numbers_become_infinite src/quant.c 's/from->count \&\& type != from->type;/0;/' append
 fault values_are_checked_after_keys_are_written src/cache.c \
     's/for_all_rows(plan, &transfers\[i\], check_rows)/for_all_rows(plan, \&transfers[0], check_rows)/' append
 fault one_thread_does_all src/run.c 's/if (plan->workers > 1)/if (false)/' workers
@@ -115,7 +115,7 @@ fault heads_never_in_turns src/plan.c 's/together = together_blocks(plan, s);/to
 fault chunks_that_are_no_nodes src/plan.c 's/s->chunk_blocks \/= 2;/s->chunk_blocks -= 1;/' plan
 fault widths_unlimited src/plan.c 's/if (problem->qk_width > WIDTH_MOST || problem->v_width > WIDTH_MOST)/if (false)/' plan
 fault ranges_of_one_block src/plan.c 's/rows > folds \* few ? rows : folds \* few/rows/' plan
-fault queries_packed_without_padding src/plan.c 's/round_up(rows, plan->kernels->group_rows) \* p->qk_width/rows * p->qk_width/' plan
+fault queries_packed_without_padding src/plan.c 's/round_up(rows, plan->kernels->bundle_rows) \* p->qk_width/rows * p->qk_width/' plan
 fault states_numbered_from_zero src/plan.c 's/s->first_state = plan->states;/s->first_state = 0;/' plan
 
 # Refusals.
@@ -128,7 +128,7 @@ fault outputs_may_overlap_a_mask src/args.c 's/span_if(args->mask, p->mask.span)
 fault finish_may_overlap_sinks src/args.c '/^static attree_status check_finished/,/^}/s/per_head(p, args->sinks), 4/(attree__span){0, 0}, 4/' partial
 fault states_of_finish_may_overflow src/args.c '/^static attree_status check_finished/,/^}/s/if (p->states_span.high < 0)/if (false)/' partial
 fault values_may_be_appended_to_inputs src/args.c 's/{"cache_v", t->cache_v, p->v_span, attree__dtype_alignment(p->v_type), true}/{"cache_v", t->cache_v, p->v_span, attree__dtype_alignment(p->v_type), false}/' append
-fault scales_may_be_appended_to_inputs src/args.c 's/\("cache_k_scales", .*, 4, \)true/\1false/' append
+fault scales_may_be_appended_to_inputs src/args.c 's/t->cache_k_scales), p->k_scales_span, 4, true/t->cache_k_scales), p->k_scales_span, 4, false/' append
 fault block_needs_no_score src/args.c 's/ && args->block && !args->score/ \&\& false/' arguments
 
 # What random problems notice.
@@ -145,7 +145,7 @@ fault mode_of_the_caller_not_restored src/task.c 's/^    attree__fpenv_leave(cal
 fault merged_nan_not_canonical src/partial.c 's/= attree__canonical(fmaf(right\[i\], b, left\[i\] \* a))/= fmaf(right[i], b, left[i] * a)/' differential
 fault mask_bit_before_0_scalar src/contract.h 's/bytes\[n >> 3\] >> (n & 7)/bytes[n \/ 8] >> (n \& 7)/' differential
 fault mask_bit_before_0_vector src/kernels/terms.inc.c 's/first = n >> 3/first = n \/ 8/' differential
-fault masked_keys_multiplied_by_zero src/kernels/step.inc.c 's/if (strips\[n\].groups\[0\].pierced)/if (false)/' differential
+fault masked_keys_multiplied_by_zero src/kernels/interleave.inc.c 's/if (strips\[n\].bundles\[0\].pierced)/if (false)/' differential
 
 keep='' list='' chosen=()
 while (($#)); do

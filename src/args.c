@@ -58,6 +58,12 @@ static attree_status check_slopes_and_sinks(const attree__problem *p, const attr
     return status;
 }
 
+/* Scales of rows, of types that have them. */
+static const void *if_scaled(int32_t type, const float *scales)
+{
+    return attree__dtype_has_row_scales(type) ? scales : NULL;
+}
+
 static attree__span span_if(const void *pointer, attree__span span) { return pointer ? span : (attree__span){0, 0}; }
 
 /* No pointer that is needed is NULL, all are aligned, and outputs overlap nothing. */
@@ -107,8 +113,8 @@ static attree_status check_memory(const attree__problem *p, const attree_args *a
         {"q", args->q, p->q_span, attree__dtype_bytes(p->q_type), false},
         {"k", args->k, p->k_span, attree__dtype_alignment(p->k_type), false},
         {"v", args->v, p->v_span, attree__dtype_alignment(p->v_type), false},
-        {"k_scales", attree__dtype_has_row_scales(p->k_type) ? args->k_scales : NULL, p->k_scales_span, 4, false},
-        {"v_scales", attree__dtype_has_row_scales(p->v_type) ? args->v_scales : NULL, p->v_scales_span, 4, false},
+        {"k_scales", if_scaled(p->k_type, args->k_scales), p->k_scales_span, 4, false},
+        {"v_scales", if_scaled(p->v_type, args->v_scales), p->v_scales_span, 4, false},
         {"page_table", args->page_table, span_if(args->page_table, p->table_span), 4, false},
         {"mask", args->mask, span_if(args->mask, p->mask.span), 1, false},
         {"bias", args->bias, span_if(args->bias, p->bias.span), attree__dtype_bytes(p->bias_type), false},
@@ -221,10 +227,8 @@ static attree_status check_new_memory(const attree__problem *p, attree_new_token
         {"page_table", t->page_table, span_if(t->page_table, p->table_span), 4, false},
         {"cache_k", t->cache_k, p->k_span, attree__dtype_alignment(p->k_type), true},
         {"cache_v", t->cache_v, p->v_span, attree__dtype_alignment(p->v_type), true},
-        {"cache_k_scales", attree__dtype_has_row_scales(p->k_type) ? t->cache_k_scales : NULL, p->k_scales_span, 4,
-         true},
-        {"cache_v_scales", attree__dtype_has_row_scales(p->v_type) ? t->cache_v_scales : NULL, p->v_scales_span, 4,
-         true},
+        {"cache_k_scales", if_scaled(p->k_type, t->cache_k_scales), p->k_scales_span, 4, true},
+        {"cache_v_scales", if_scaled(p->v_type, t->cache_v_scales), p->v_scales_span, 4, true},
     };
     return check_tensors(tensors, sizeof tensors / sizeof *tensors);
 }

@@ -232,7 +232,7 @@ static void classify(attree__block *block, const attree_args *args, int64_t keys
             (i / CLASS_QUERIES + 1) * CLASS_QUERIES <= last ? (i / CLASS_QUERIES + 1) * CLASS_QUERIES : last + 1;
         for (int64_t h = 0; h < t->heads; h++) {
             const attree_score_tile part = {NULL, 0, t->batch, t->first_head + h, i, end - i, t->first_key, keys};
-            const attree_block kind = args->block(&part, args->user);
+            const attree_block_answer kind = args->block(&part, args->user);
             if (kind == ATTREE_BLOCK_SKIP)
                 skip_rows(block, &part, ranges);
             partial = partial || kind == ATTREE_BLOCK_PARTIAL;
@@ -270,11 +270,11 @@ static void place_rows(attree__fold *f, const attree__worker *w, const attree__t
 }
 
 bool attree__block_init(attree__block *block, const attree__worker *worker, const attree__tile *tile, int64_t b,
-                        int32_t place)
+                        int32_t slot)
 {
     const attree_args *args = worker->args;
     const attree__problem *p = &worker->plan->problem;
-    int32_t *const ranges = (int32_t *)(void *)(worker->scratch + worker->plan->ranges_offset) + 2 * place * tile->rows;
+    int32_t *const ranges = (int32_t *)(void *)(worker->scratch + worker->plan->ranges_offset) + 2 * slot * tile->rows;
     const int64_t first = b * ATTREE__BLOCK, left = tile->segment->sequence.kv_len - first;
     block->fold = (attree__fold){
         .qk_width = p->qk_width,

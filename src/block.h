@@ -24,10 +24,10 @@ static inline attree__worker attree__worker_at(const attree_plan *plan, const at
 }
 
 /* Fills in *block, whose fold points into it and into the scratch, for tile and key block number b. Returns false when
- * no row of the tile sees any key of the block: there is nothing to fold. place: which of the blocks that are folded at
- * once, 0 <= place < attree__plan_folds(). */
+ * no row of the tile sees any key of the block: there is nothing to fold. slot: which of the blocks that are folded at
+ * once, 0 <= slot < attree__plan_folds(). */
 bool attree__block_init(attree__block *block, const attree__worker *worker, const attree__tile *tile, int64_t b,
-                        int32_t place);
+                        int32_t slot);
 
 /* The query rows of a tile. */
 attree__queries attree__block_queries(const attree_plan *plan, const attree_args *args, const attree__tile *tile);

@@ -151,6 +151,12 @@ static void divide(void *o, int32_t type, const float *u, float l, int64_t v_wid
 
 float attree__contract_lse(float m, float l) { return attree__canonical(m + attree__logf(l)); }
 
+static int64_t interleaved_rows(int32_t k_type, int32_t v_type)
+{
+    (void)k_type, (void)v_type;
+    return 0;
+}
+
 static int64_t scratch_floats(int64_t qk_width, int64_t v_width, int64_t rows)
 {
     (void)qk_width, (void)v_width, (void)rows;
@@ -160,7 +166,9 @@ static int64_t scratch_floats(int64_t qk_width, int64_t v_width, int64_t rows)
 const attree__kernels attree__kernels_contract = {
     .name = "scalar",
     .isa = ATTREE_ISA_SCALAR,
-    .group_rows = 1,
+    .bundle_rows = 1,
+    .decode_rows = 2,
+    .interleaved_rows = interleaved_rows,
     .pack_queries = pack_queries,
     .scratch_floats = scratch_floats,
     .fold = fold,

@@ -104,13 +104,15 @@ typedef struct attree__fold {
 
 typedef struct attree__kernels {
     const char *name;
-    int32_t isa;        /* attree_isa */
-    int32_t group_rows; /* query rows that a register tile takes together */
-    int32_t
-        step_rows; /* tiles of at most so many rows may gain when several blocks are folded at once, of float types */
+    int32_t isa;         /* attree_isa */
+    int32_t bundle_rows; /* query rows that a register tile takes together */
+    int32_t decode_rows; /* tiles of at most so many rows are limited by what is read, not by what is computed */
 
-    /* Query rows as f32, in groups of group_rows: [group][D][group_rows], the last group padded with zeros. packed has
-     * room for ATTREE__LANES more numbers, which may be overwritten. */
+    /* Tiles of at most so many rows may gain when several blocks are folded at once; 0: none do. */
+    int64_t (*interleaved_rows)(int32_t k_type, int32_t v_type);
+
+    /* Query rows as f32, in bundles of bundle_rows: [bundle][D][bundle_rows], the last one padded with zeros. packed
+     * has room for ATTREE__LANES more numbers, which may be overwritten. */
     void (*pack_queries)(float *packed, const attree__queries *queries, int64_t qk_width);
 
     /* Floats of scratch that fold needs for at most `rows` rows. */

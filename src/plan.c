@@ -32,9 +32,6 @@
  * 8192 keys, and are halved beyond 16384. */
 #define LEVELS_BYTES_MOST ((int64_t)4 << 20)
 
-/* Register tiles of rows that are few: what is read for them takes longer than what is computed. */
-#define FEW_GROUPS 2
-
 /* Tasks per worker. A worker that is late by a whole task then costs at most a quarter of the run; more tasks would
  * cost more states to combine. */
 #define TASKS_PER_WORKER 4
@@ -138,7 +135,7 @@ static int64_t together_blocks(const attree_plan *plan, const attree__segment *s
 {
     const attree__problem *p = &plan->problem;
     const int64_t k = token_bytes_of_heads(&p->k, p->k_type), v = token_bytes_of_heads(&p->v, p->v_type);
-    if (p->kv_heads == 1 || s->group_rows > FEW_GROUPS * plan->kernels->group_rows || k == 0 || v == 0)
+    if (p->kv_heads == 1 || s->group_rows > plan->kernels->decode_rows || k == 0 || v == 0)
         return 0;
     const int64_t most = TOGETHER_BYTES / ATTREE__BLOCK / 2 / (k > v ? k : v);
     int64_t blocks = 1;
@@ -171,7 +168,7 @@ static void cut_segment(const attree_plan *plan, attree__segment *s, int64_t wan
            (rows * row_bytes > LEVELS_BYTES_MOST || ceil_div(s->group_rows, rows) * groups < wanted))
         rows /= 2;
     rows = rows < TILE_ROWS_LEAST ? TILE_ROWS_LEAST : rows;
-    cut_rows(s, ceil_div(s->group_rows, rows), plan->kernels->group_rows);
+    cut_rows(s, ceil_div(s->group_rows, rows), plan->kernels->bundle_rows);
     const int64_t together = together_blocks(plan, s);
     s->heads_together = together > 0;
     s->chunk_blocks = 1;
@@ -273,13 +270,13 @@ static attree_status lay_out_workspace(attree_plan *plan)
     const int64_t rows = plan->tile_rows;
     bool overflow = false;
     const int64_t state_floats = (plan->u_stride + 2) * rows; /* fit: see WIDTH_MOST */
-    const int64_t packed = round_up(rows, plan->kernels->group_rows) * p->qk_width + ATTREE__LANES;
+    const int64_t packed = round_up(rows, plan->kernels->bundle_rows) * p->qk_width + ATTREE__LANES;
     const int64_t kernel = rows > 0 ? plan->kernels->scratch_floats(p->qk_width, p->v_width, rows) : 0;
     size_t state_bytes = 0, scratch = 0, total = 0;
     reserve(&state_bytes, state_floats, number, &overflow);
     plan->states_bytes = state_bytes;
     plan->packed_offset = reserve(&scratch, packed, number, &overflow);
-    const int64_t few = smaller(rows, plan->kernels->step_rows);
+    const int64_t few = smaller(rows, plan->kernels->interleaved_rows(p->k_type, p->v_type));
     const int32_t folds = attree__plan_folds(plan, few);
     plan->ranges_offset =
         reserve(&scratch, rows > folds * few ? rows : folds * few, 2 * (int64_t)sizeof(int32_t), &overflow);
@@ -413,8 +410,7 @@ bool attree__plan_gathers(const attree_plan *plan) { return plan->problem.page_s
 int32_t attree__plan_folds(const attree_plan *plan, int64_t rows)
 {
     const attree__problem *p = &plan->problem;
-    const bool gains =
-        rows <= plan->kernels->step_rows && attree__dtype_is_float(p->k_type) && attree__dtype_is_float(p->v_type);
+    const bool gains = rows <= plan->kernels->interleaved_rows(p->k_type, p->v_type);
     return gains && !attree__plan_gathers(plan) ? plan->streams : 1; /* what is gathered is in cache already */
 }
 

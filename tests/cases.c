@@ -156,7 +156,7 @@ void give_score_function(job *j, score_rule rule)
     j->args.user = j;
 }
 
-static attree_block block_by_rule(const attree_score_tile *tile, void *user)
+static attree_block_answer block_by_rule(const attree_score_tile *tile, void *user)
 {
     const job *const j = user;
     int64_t hidden = 0;

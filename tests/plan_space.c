@@ -145,8 +145,8 @@ static void add_need(need *most, const attree_plan *plan, int64_t rows)
 {
     const attree__kernels *kernels = plan->kernels;
     const int64_t D = plan->problem.qk_width, E = plan->problem.v_width, number = sizeof(float);
-    const int64_t groups = ceil_div(rows, kernels->group_rows);
-    most->packed = larger(most->packed, (groups * kernels->group_rows * D + ATTREE__LANES) * number);
+    const int64_t groups = ceil_div(rows, kernels->bundle_rows);
+    most->packed = larger(most->packed, (groups * kernels->bundle_rows * D + ATTREE__LANES) * number);
     most->ranges = larger(most->ranges, attree__plan_folds(plan, rows) * 2 * rows * (int64_t)sizeof(int32_t));
     most->sinks = larger(most->sinks, (2 * rows + plan->u_stride) * number);
     most->kernel = larger(most->kernel, kernels->scratch_floats(D, E, rows) * number);

@@ -16,11 +16,30 @@ static int64_t stand_in_floats(int64_t qk_width, int64_t v_width, int64_t rows)
     return rows + (rows > 24 ? ATTREE__BLOCK : ATTREE__PIECE) * (qk_width + v_width);
 }
 
+static int64_t two_rows(int32_t k_type, int32_t v_type)
+{
+    return attree__dtype_is_float(k_type) && attree__dtype_is_float(v_type) ? 2 : 0;
+}
+
+static int64_t five_rows(int32_t k_type, int32_t v_type) { return two_rows(k_type, v_type) ? 5 : 0; }
+
 /* Register tiles of instruction sets of other architectures, and of one that nobody has. */
 static const attree__kernels elsewhere[] = {
-    {.name = "as neon", .group_rows = 6, .step_rows = 2, .scratch_floats = stand_in_floats},
-    {.name = "as avx512", .group_rows = 12, .step_rows = 2, .scratch_floats = stand_in_floats},
-    {.name = "wider", .group_rows = 16, .step_rows = 5, .scratch_floats = stand_in_floats},
+    {.name = "as neon",
+     .bundle_rows = 6,
+     .decode_rows = 2 * 6,
+     .interleaved_rows = two_rows,
+     .scratch_floats = stand_in_floats},
+    {.name = "as avx512",
+     .bundle_rows = 12,
+     .decode_rows = 2 * 12,
+     .interleaved_rows = two_rows,
+     .scratch_floats = stand_in_floats},
+    {.name = "wider",
+     .bundle_rows = 16,
+     .decode_rows = 2 * 16,
+     .interleaved_rows = five_rows,
+     .scratch_floats = stand_in_floats},
 };
 static const attree__kernels *const here[] = ATTREE__TABLES;
 enum { HERE = sizeof here / sizeof *here, ELSEWHERE = sizeof elsewhere / sizeof *elsewhere, TABLES = HERE + ELSEWHERE };
@@ -35,6 +54,7 @@ static const attree__kernels *table(int64_t n)
         return here[n];
     without_code[n] = *here[n];
     without_code[n].scratch_floats = stand_in_floats;
+    without_code[n].interleaved_rows = two_rows;
     return &without_code[n];
 }
 
@@ -299,7 +319,7 @@ static void describe(const plan_case *c, char *text, size_t capacity)
     print(&p,
           "plan %" PRId64 " of seed %" PRIu64 ": kernels %s of %" PRId32 " rows, %" PRId32 " threads, B %" PRId64
           " H %" PRId64 " G %" PRId64 " Q %" PRId64 " K %" PRId64 " D %" PRId64 " E %" PRId64,
-          c->number, c->seed, c->kernels->name, c->kernels->group_rows, d->threads, d->batch, d->q_heads, d->kv_heads,
+          c->number, c->seed, c->kernels->name, c->kernels->bundle_rows, d->threads, d->batch, d->q_heads, d->kv_heads,
           d->q_len, d->kv_len, d->qk_width, d->v_width);
     print(&p, ", types %" PRId32 " %" PRId32 " %" PRId32 " %" PRId32 ", flags 0x%" PRIx32, d->q_type, d->k_type,
           d->v_type, d->o_type, d->flags);

@@ -376,7 +376,7 @@ static void hide_skipped(const attree_score_tile *tile, void *user)
                 tile->scores[i * tile->query_stride + j] = -INFINITY;
 }
 
-static attree_block tell_skipped(const attree_score_tile *tile, void *user)
+static attree_block_answer tell_skipped(const attree_score_tile *tile, void *user)
 {
     (void)user;
     return is_skipped(tile->first_key) ? ATTREE_BLOCK_SKIP : ATTREE_BLOCK_FULL;

@@ -307,7 +307,7 @@ static void check_at_once(const attree__kernels *table, const attree__fold *fold
 static void run_fold(const attree__kernels *table, const fold_case *c, const fold_input *in, const fold_memory *memory,
                      fold_output *out)
 {
-    const int64_t group = table->group_rows, groups = (c->rows + group - 1) / group;
+    const int64_t group = table->bundle_rows, groups = (c->rows + group - 1) / group;
     const int64_t u_stride = (c->v_width + ATTREE__LANES - 1) / ATTREE__LANES * ATTREE__LANES;
     guarded q = guarded_floats(groups * group * c->qk_width + ATTREE__LANES, c->at_start);
     guarded u = guarded_floats(c->rows * u_stride, c->at_start);

@@ -91,7 +91,7 @@ static void check_tiles(const subject *s, const attree__segment *g)
     claim(s, g->tile_rows >= 1 && g->tile_rows <= s->plan->tile_rows, "a tile is not longer than the plan's longest");
     claim(s, (g->tiles - 1) * g->tile_rows < g->group_rows, "no tile is empty");
     claim(s, g->tiles * g->tile_rows >= g->group_rows, "tiles cover all rows");
-    claim(s, g->tiles == 1 || g->tile_rows % s->plan->kernels->group_rows == 0,
+    claim(s, g->tiles == 1 || g->tile_rows % s->plan->kernels->bundle_rows == 0,
           "tiles but the last are whole register tiles");
 }
 
@@ -115,7 +115,7 @@ static void check_turns(const subject *s, const attree__segment *g)
 {
     const attree__problem *p = &s->plan->problem;
     const int64_t k = bytes_beside(&p->k, p->k_type), v = bytes_beside(&p->v, p->v_type);
-    const bool gains = p->kv_heads > 1 && k > 0 && v > 0 && g->group_rows <= 2 * (int64_t)s->c->kernels->group_rows;
+    const bool gains = p->kv_heads > 1 && k > 0 && v > 0 && g->group_rows <= 2 * (int64_t)s->c->kernels->bundle_rows;
     claim(s, g->heads_together == gains,
           "heads are read in turns where they lie beside each other and few rows share them");
     claim(s, !gains || g->chunk_blocks == 1 || g->chunk_blocks * ATTREE__BLOCK * 2 * larger(k, v) <= (int64_t)8 << 20,

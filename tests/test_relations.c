@@ -862,7 +862,7 @@ static void apply_pattern(const attree_score_tile *t, void *user)
 }
 
 /* user: atomic_int[3], how often each answer was given. */
-static attree_block classify_pattern(const attree_score_tile *t, void *user)
+static attree_block_answer classify_pattern(const attree_score_tile *t, void *user)
 {
     bool all = true, any = false;
     for (int64_t i = 0; i < t->queries; i++)
@@ -873,19 +873,19 @@ static attree_block classify_pattern(const attree_score_tile *t, void *user)
         }
     if (t->scores) /* there are none yet */
         abort();
-    const attree_block kind = all ? ATTREE_BLOCK_FULL : any ? ATTREE_BLOCK_PARTIAL : ATTREE_BLOCK_SKIP;
+    const attree_block_answer kind = all ? ATTREE_BLOCK_FULL : any ? ATTREE_BLOCK_PARTIAL : ATTREE_BLOCK_SKIP;
     atomic_int *const answers = user;
     atomic_fetch_add(&answers[kind], 1);
     return kind;
 }
 
-static attree_block always_partial(const attree_score_tile *t, void *user)
+static attree_block_answer always_partial(const attree_score_tile *t, void *user)
 {
     (void)t, (void)user;
     return ATTREE_BLOCK_PARTIAL;
 }
 
-static attree_block always_full(const attree_score_tile *t, void *user)
+static attree_block_answer always_full(const attree_score_tile *t, void *user)
 {
     (void)t, (void)user;
     return ATTREE_BLOCK_FULL;
@@ -959,7 +959,7 @@ static void hide_odd_blocks(const attree_score_tile *t, void *user)
     atomic_fetch_add(&calls[odd_block(t->first_key) || odd_block(t->first_key + t->keys - 1)], 1);
 }
 
-static attree_block skip_odd_blocks(const attree_score_tile *t, void *user)
+static attree_block_answer skip_odd_blocks(const attree_score_tile *t, void *user)
 {
     (void)user;
     for (int64_t j = 0; j < t->keys; j++)

@@ -172,7 +172,7 @@ static void pass_by(const attree_score_tile *tile, void *user)
     (void)user;
 }
 
-static attree_block keep_some(const attree_score_tile *tile, void *user)
+static attree_block_answer keep_some(const attree_score_tile *tile, void *user)
 {
     (void)user;
     return is_kept(tile->first_key / 256) ? ATTREE_BLOCK_FULL : ATTREE_BLOCK_SKIP;

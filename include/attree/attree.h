@@ -83,10 +83,10 @@ typedef enum attree_dtype {
     ATTREE_F16 = 1,  /* IEEE binary16 */
     ATTREE_BF16 = 2, /* the upper half of a binary32 */
     /* Of k and v only. A number is the f32 product of a scale and an integer. */
-    ATTREE_I8 = 3,     /* int8, with one f32 scale for each token and head: args->k_scales, v_scales */
-    ATTREE_Q8_0 = 4,   /* ggml's blocks of 32: an f16 scale, 32 int8; 34 bytes. The width is a multiple of 32 */
-    ATTREE_Q4_0 = 5,   /* ggml's blocks of 32: an f16 scale, 16 bytes; byte i has number i, plus 8, in its low half and
-                          number i + 16 in its high half; 18 bytes. The width is a multiple of 32 */
+    ATTREE_I8 = 3,      /* int8, with one f32 scale for each token and head: args->k_scales, v_scales */
+    ATTREE_Q8_0 = 4,    /* ggml's blocks of 32: an f16 scale, 32 int8; 34 bytes. The width is a multiple of 32 */
+    ATTREE_Q4_0 = 5,    /* ggml's blocks of 32: an f16 scale, 16 bytes; byte i has number i, plus 8, in its low half and
+                           number i + 16 in its high half; 18 bytes. The width is a multiple of 32 */
     ATTREE_F8_E4M3 = 6, /* OCP 8-bit float: 4 bits of exponent, 3 of fraction, largest 448, no infinities; no scale */
     ATTREE_F8_E5M2 = 7  /* OCP 8-bit float: the upper half of a binary16, largest 57344; no scale */
 } attree_dtype;
@@ -231,12 +231,12 @@ typedef struct attree_score_tile {
 typedef void (*attree_score_function)(const attree_score_tile *tile, void *user);
 
 /* Told for a tile (its scores are NULL) before anything is computed, what the score function would do to it. */
-typedef enum attree_block {
+typedef enum attree_block_answer {
     ATTREE_BLOCK_PARTIAL = 0, /* anything: it must be called */
     ATTREE_BLOCK_FULL = 1,    /* nothing: it need not be called */
     ATTREE_BLOCK_SKIP = 2     /* hide all keys: nothing need be computed */
-} attree_block;
-typedef attree_block (*attree_block_function)(const attree_score_tile *tile, void *user);
+} attree_block_answer;
+typedef attree_block_answer (*attree_block_function)(const attree_score_tile *tile, void *user);
 
 /* The tensors of one run. Each pointer is to element (0, 0, 0, 0); it needs the alignment of its element type only, and
  * may be NULL when its tensor has no elements. What follows workspace_bytes is optional: zero means none of it. */

@@ -5,8 +5,9 @@
 const attree__kernels attree__kernels_neon = {
     .name = "neon",
     .isa = ATTREE_ISA_NEON,
-    .group_rows = TILE_ROWS,
-    .step_rows = STEP_ROWS,
+    .bundle_rows = BUNDLE_ROWS,
+    .decode_rows = STRIP_ROWS,
+    .interleaved_rows = interleaved_rows,
     .pack_queries = pack_queries,
     .scratch_floats = scratch_floats,
     .fold = fold,

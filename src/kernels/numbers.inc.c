@@ -191,15 +191,15 @@ struct term_row;
 typedef struct row_kernels {
     int64_t direct_rows;       /* so many query rows are scored without packing keys first */
     int64_t direct_value_rows; /* and so many fold values where they lie */
-    void (*pack_keys)(float *panel, const struct key_job *job); /* of adjacent columns */
+    void (*pack_keys)(float *slab, const struct key_job *job); /* of adjacent columns */
     void (*pack_values)(const struct packed_values *to, const struct values_job *job);
     void (*score_direct)(int64_t rows, const struct score_job *job);                    /* KEY_SPAN keys */
     void (*score_panels)(int64_t rows, const struct score_job *job);                    /* of adjacent keys */
     int64_t (*fold_values)(int64_t rows, int64_t columns, const struct value_job *job); /* returns how many */
 
     /* Of float types alone. */
-    void (*step_scores)(const struct strip *strips, int32_t count); /* of several blocks in turn */
-    void (*step_values)(const struct strip *const *strips, int32_t count);
+    void (*interleaved_scores)(const struct strip *strips, int32_t count); /* of several blocks in turn */
+    void (*interleaved_values)(const struct strip *const *strips, int32_t count);
     void (*pack_queries)(float *packed, const attree__queries *q, int64_t width);
     void (*add_bias)(const attree__pair_source *p, const struct term_row *row);
     void (*divide)(void *o, const float *u, float l, int64_t v_width);

@@ -1,7 +1,7 @@
-/* Packing: queries into groups of TILE_ROWS, keys and values into panels of PANEL columns, all as f32, so that the
+/* Packing: queries into bundles of BUNDLE_ROWS, keys and values into slabs of SLAB columns, all as f32, so that the
  * register tile reads its operands in sequence.
  *
- * Only keys from <= j < to of the block are read; what a panel holds beyond them is zero. Padding takes part in
+ * Only keys from <= j < to of the block are read; what a slab holds beyond them is zero. Padding takes part in
  * arithmetic whose results are masked or never stored. */
 
 /* Columns that are transposed at once. */
@@ -115,12 +115,12 @@ ATTREE_INLINE void load_transposed(vf x[VF_LANES], const int32_t type, key_squar
 ATTREE_INLINE float scale_of(const attree__rows *rows, int64_t j) { return rows->scale ? rows->scale[j] : 0.0f; }
 
 /* The keys `at`, number by number, for any strides; zero outside of the range `keys`. */
-static void gather_keys(float *panel, const attree__rows *k, key_range at, key_range keys, int64_t width)
+static void gather_keys(float *slab, const attree__rows *k, key_range at, key_range keys, int64_t width)
 {
     for (int64_t c = 0; c < width; c++)
         for (int64_t j = at.from; j < at.to; j++) {
             const bool inside = j >= keys.from && j < keys.to;
-            panel[c * PANEL + j - at.from] =
+            slab[c * SLAB + j - at.from] =
                 inside ? attree__row_number(attree__row(k, j), k->type, k->width, c, scale_of(k, j)) : 0.0f;
         }
 }
@@ -138,7 +138,7 @@ ATTREE_INLINE vf load_adjacent_keys(const attree__rows *k, const int32_t type, i
     return attree__dtype_has_row_scales(type) ? vf_mul(vf_load(k->scale + j), x) : x;
 }
 
-/* Which keys to pack: j ... j + PANEL - 1, as far as they are in the range. */
+/* Which keys to pack: j ... j + SLAB - 1, as far as they are in the range. */
 typedef struct key_job {
     const attree__rows *k;
     int64_t j;
@@ -148,7 +148,7 @@ typedef struct key_job {
 } key_job;
 
 /* All of VF_LANES keys from key j on. */
-ATTREE_INLINE void pack_whole_keys(float *panel, const int32_t type, const key_job *job, int64_t j)
+ATTREE_INLINE void pack_whole_keys(float *slab, const int32_t type, const key_job *job, int64_t j)
 {
     const attree__rows *const k = job->k;
     const int64_t width = job->width;
@@ -168,7 +168,7 @@ ATTREE_INLINE void pack_whole_keys(float *panel, const int32_t type, const key_j
         for (int64_t i = 0; i < VF_LANES; i++) {
             ATTREE_UNROLL(4)
             for (int n = 0; n < lanes; n++)
-                vf_store(panel + (c + i * lanes + n) * PANEL, number_of_lanes(x[i], type, n, scales));
+                vf_store(slab + (c + i * lanes + n) * SLAB, number_of_lanes(x[i], type, n, scales));
         }
     }
     for (; c < width; c += VF_LANES) {
@@ -176,7 +176,7 @@ ATTREE_INLINE void pack_whole_keys(float *panel, const int32_t type, const key_j
         vf x[VF_LANES];
         load_transposed(x, type, (key_square){k, j, c, columns, all_keys}, scales);
         for (int64_t i = 0; i < columns; i++)
-            vf_store(panel + (c + i) * PANEL, x[i]);
+            vf_store(slab + (c + i) * SLAB, x[i]);
     }
 }
 
@@ -195,7 +195,7 @@ ATTREE_INLINE vf scales_there(const attree__rows *k, const int32_t type, int64_t
 }
 
 /* Those of VF_LANES keys from key j on that are there; zeros for the others. */
-ATTREE_INLINE void pack_some_keys(float *panel, const int32_t type, const key_job *job, int64_t j)
+ATTREE_INLINE void pack_some_keys(float *slab, const int32_t type, const key_job *job, int64_t j)
 {
     vf scales = attree__dtype_has_row_scales(type) ? scales_there(job->k, type, j, 0, job->keys) : vf_zero();
     for (int64_t c = 0; c < job->width; c += VF_LANES) {
@@ -205,43 +205,43 @@ ATTREE_INLINE void pack_some_keys(float *panel, const int32_t type, const key_jo
         vf x[VF_LANES];
         load_transposed(x, type, (key_square){job->k, j, c, columns, job->keys}, scales);
         for (int64_t i = 0; i < columns; i++)
-            vf_store(panel + (c + i) * PANEL, x[i]);
+            vf_store(slab + (c + i) * SLAB, x[i]);
     }
 }
 
-/* Into panel[D][PANEL]. */
-ATTREE_INLINE void pack_keys_of(float *panel, const int32_t type, const key_job *job)
+/* Into slab[D][SLAB]. */
+ATTREE_INLINE void pack_keys_of(float *slab, const int32_t type, const key_job *job)
 {
     const attree__rows *const k = job->k;
-    for (int64_t v = 0; v < PANEL; v += VF_LANES) {
+    for (int64_t v = 0; v < SLAB; v += VF_LANES) {
         const key_range at = {job->j + v, job->j + v + VF_LANES};
         const bool whole = at.from >= job->keys.from && at.to <= job->keys.to;
         const bool none = at.from >= job->keys.to || at.to <= job->keys.from;
         if (whole && adjacent_keys(k, type))
             for (int64_t c = 0; c < job->width; c++)
-                vf_store(panel + v + c * PANEL, load_adjacent_keys(k, type, at.from, c));
+                vf_store(slab + v + c * SLAB, load_adjacent_keys(k, type, at.from, c));
         else if (none)
             for (int64_t c = 0; c < job->width; c++)
-                vf_store(panel + v + c * PANEL, vf_zero());
+                vf_store(slab + v + c * SLAB, vf_zero());
         else if (whole && (k->width == 1 || job->width <= 1))
-            pack_whole_keys(panel + v, type, job, at.from);
+            pack_whole_keys(slab + v, type, job, at.from);
         else if (k->width == 1 || job->width <= 1)
-            pack_some_keys(panel + v, type, job, at.from);
+            pack_some_keys(slab + v, type, job, at.from);
         else
-            gather_keys(panel + v, k, at, job->keys, job->width);
+            gather_keys(slab + v, k, at, job->keys, job->width);
     }
 }
 
-/* Where packed values go: columns e ... e + PANEL - 1 of key j, e a multiple of PANEL, start at
- * data + e / PANEL * panel + (j - first) * key. */
+/* Where packed values go: columns e ... e + SLAB - 1 of key j, e a multiple of SLAB, start at
+ * data + e / SLAB * slab + (j - first) * key. */
 typedef struct packed_values {
     float *data;
-    int64_t first, panel, key;
+    int64_t first, slab, key;
 } packed_values;
 
 ATTREE_INLINE float *packed_value(const packed_values *to, int64_t j, int64_t e)
 {
-    return to->data + e / PANEL * to->panel + (j - to->first) * to->key;
+    return to->data + e / SLAB * to->slab + (j - to->first) * to->key;
 }
 
 /* Which values to pack: columns ... of the keys in the range. */
@@ -256,9 +256,9 @@ static void gather_values(const packed_values *to, const values_job *job)
     const attree__rows *const v = job->v;
     const int64_t width = job->columns.to - job->columns.from;
     for (int64_t j = job->keys.from; j < job->keys.to; j++)
-        for (int64_t e = 0; e < round_up(width, PANEL); e++) {
+        for (int64_t e = 0; e < round_up(width, SLAB); e++) {
             const char *const row = attree__row(v, j);
-            packed_value(to, j, e)[e % PANEL] =
+            packed_value(to, j, e)[e % SLAB] =
                 e < width ? attree__row_number(row, v->type, v->width, job->columns.from + e, scale_of(v, j)) : 0.0f;
         }
 }
@@ -277,13 +277,13 @@ ATTREE_INLINE void pack_values_of(const packed_values *to, const int32_t type, c
         lines_ahead ahead = lines_from(later, v->token, attree__dtype_row_bytes(type, width), gaps);
         float *at = packed_value(to, j, 0);
         int64_t e = 0;
-        for (; e + PANEL <= width; e += PANEL, at += to->panel) {
+        for (; e + SLAB <= width; e += SLAB, at += to->slab) {
             if (e % line == 0)
-                ask(&ahead, PANEL > line ? PANEL / line : 1);
-            for (int64_t i = 0; i < PANEL; i += VF_LANES)
+                ask(&ahead, SLAB > line ? SLAB / line : 1);
+            for (int64_t i = 0; i < SLAB; i += VF_LANES)
                 vf_store(at + i, load_row(row, type, first + e, i, scale));
         }
-        for (int64_t i = 0; i < PANEL && e < width; i += VF_LANES) {
+        for (int64_t i = 0; i < SLAB && e < width; i += VF_LANES) {
             const int64_t left = width - e - i, n = left < 0 ? 0 : at_most(VF_LANES, left);
             const vf x = load_first_integers(row, type, first + e + i, n);
             vf_store(at + i, attree__dtype_has_row_scales(type) ? vf_mul(vf_all(*scale), x) : x);
@@ -300,8 +300,8 @@ static void pack_values(const packed_values *to, const values_job *job)
     rows_of(job->v->type)->pack_values(to, job);
 }
 
-/* Vectors that hold the rows of a group. */
-#define ROW_VECS ((TILE_ROWS + VF_LANES - 1) / VF_LANES)
+/* Vectors that hold the rows of a bundle. */
+#define ROW_VECS ((BUNDLE_ROWS + VF_LANES - 1) / VF_LANES)
 
 ATTREE_INLINE int64_t query_index(const attree__queries *q, int64_t row)
 {
@@ -309,10 +309,10 @@ ATTREE_INLINE int64_t query_index(const attree__queries *q, int64_t row)
 }
 
 /* Rows of one register tile, whose columns are adjacent: row i from number starts[i] of data on. */
-typedef struct query_group {
+typedef struct query_bundle {
     const void *data;
-    int64_t starts[TILE_ROWS], rows;
-} query_group;
+    int64_t starts[BUNDLE_ROWS], rows;
+} query_bundle;
 
 /* n <= VF_LANES adjacent numbers, then zeros. */
 ATTREE_INLINE vf load_query(const void *data, const int32_t type, int64_t index, int64_t n)
@@ -320,25 +320,25 @@ ATTREE_INLINE vf load_query(const void *data, const int32_t type, int64_t index,
     return n == VF_LANES ? load_numbers(data, type, index) : load_first_numbers(data, type, index, n);
 }
 
-/* Columns c ... c + columns - 1, transposed into packed[c][TILE_ROWS]. A store may spill into the columns after it,
+/* Columns c ... c + columns - 1, transposed into packed[c][BUNDLE_ROWS]. A store may spill into the columns after it,
  * which are written later. */
-ATTREE_INLINE void transpose_queries(float *packed, const int32_t type, const query_group *group, int64_t c,
+ATTREE_INLINE void transpose_queries(float *packed, const int32_t type, const query_bundle *bundle, int64_t c,
                                      int64_t columns)
 {
     vf x[ROW_VECS][VF_LANES];
     for (int v = 0; v < ROW_VECS; v++) {
         for (int64_t i = 0; i < VF_LANES; i++) {
             const int64_t row = v * VF_LANES + i;
-            x[v][i] = row < group->rows ? load_query(group->data, type, group->starts[row] + c, columns) : vf_zero();
+            x[v][i] = row < bundle->rows ? load_query(bundle->data, type, bundle->starts[row] + c, columns) : vf_zero();
         }
         vf_transpose(x[v]);
     }
     for (int64_t i = 0; i < columns; i++)
         for (int v = 0; v < ROW_VECS; v++)
-            vf_store(packed + (c + i) * TILE_ROWS + v * VF_LANES, x[v][i]);
+            vf_store(packed + (c + i) * BUNDLE_ROWS + v * VF_LANES, x[v][i]);
 }
 
-/* Asks for a row of the next group; it need not exist. */
+/* Asks for a row of the next bundle; it need not exist. */
 ATTREE_INLINE void ask_query(const attree__queries *q, const int32_t type, int64_t row, int64_t width)
 {
     const int64_t bytes = attree__dtype_bytes(type);
@@ -349,27 +349,27 @@ ATTREE_INLINE void ask_query(const attree__queries *q, const int32_t type, int64
 
 ATTREE_INLINE void pack_queries_of(float *packed, const attree__queries *q, const int32_t type, int64_t width)
 {
-    for (int64_t r = 0; r < q->rows; r += TILE_ROWS) {
-        query_group group = {.data = q->data, .rows = at_most(TILE_ROWS, q->rows - r)};
-        for (int64_t i = 0; i < group.rows; i++) {
-            group.starts[i] = query_index(q, q->first + r + i);
-            ask_query(q, type, q->first + r + i + TILE_ROWS, width);
+    for (int64_t r = 0; r < q->rows; r += BUNDLE_ROWS) {
+        query_bundle bundle = {.data = q->data, .rows = at_most(BUNDLE_ROWS, q->rows - r)};
+        for (int64_t i = 0; i < bundle.rows; i++) {
+            bundle.starts[i] = query_index(q, q->first + r + i);
+            ask_query(q, type, q->first + r + i + BUNDLE_ROWS, width);
         }
         int64_t c = 0;
         for (; c + VF_LANES <= width; c += VF_LANES)
-            transpose_queries(packed + r * width, type, &group, c, VF_LANES);
+            transpose_queries(packed + r * width, type, &bundle, c, VF_LANES);
         if (c < width)
-            transpose_queries(packed + r * width, type, &group, c, width - c);
+            transpose_queries(packed + r * width, type, &bundle, c, width - c);
     }
 }
 
 /* Query rows, number by number, for any strides. */
 static void gather_queries(float *packed, const attree__queries *q, int64_t width)
 {
-    for (int64_t r = 0; r < round_up(q->rows, TILE_ROWS); r++) {
-        float *const to = packed + r / TILE_ROWS * TILE_ROWS * width + r % TILE_ROWS;
+    for (int64_t r = 0; r < round_up(q->rows, BUNDLE_ROWS); r++) {
+        float *const to = packed + r / BUNDLE_ROWS * BUNDLE_ROWS * width + r % BUNDLE_ROWS;
         for (int64_t c = 0; c < width; c++)
-            to[c * TILE_ROWS] =
+            to[c * BUNDLE_ROWS] =
                 r < q->rows ? attree__load(q->data, q->type, query_index(q, q->first + r) + c * q->width) : 0.0f;
     }
 }

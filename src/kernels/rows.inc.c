@@ -1,7 +1,7 @@
 /* What is done with rows of one element type. Included once for each type, with ROWS_TYPE and ROWS(name), a name of the
  * type's own; and with ROWS_FLOAT for float types, which are also those of queries, outputs and biases. */
 
-static void ROWS(pack_keys)(float *panel, const key_job *job) { pack_keys_of(panel, ROWS_TYPE, job); }
+static void ROWS(pack_keys)(float *slab, const key_job *job) { pack_keys_of(slab, ROWS_TYPE, job); }
 
 static void ROWS(pack_values)(const packed_values *to, const values_job *job) { pack_values_of(to, ROWS_TYPE, job); }
 
@@ -16,9 +16,15 @@ static int64_t ROWS(fold_values)(int64_t rows, int64_t columns, const value_job 
 
 #ifdef ROWS_FLOAT
 
-static void ROWS(step_scores)(const strip *strips, int32_t count) { step_scores_of(ROWS_TYPE, strips, count); }
+static void ROWS(interleaved_scores)(const strip *strips, int32_t count)
+{
+    interleaved_scores_of(ROWS_TYPE, strips, count);
+}
 
-static void ROWS(step_values)(const strip *const *strips, int32_t count) { step_values_of(ROWS_TYPE, strips, count); }
+static void ROWS(interleaved_values)(const strip *const *strips, int32_t count)
+{
+    interleaved_values_of(ROWS_TYPE, strips, count);
+}
 
 static void ROWS(pack_queries)(float *packed, const attree__queries *q, int64_t width)
 {
@@ -43,8 +49,8 @@ static const row_kernels ROWS(kernels) = {
 #ifdef ROWS_FLOAT
     .direct_rows = DIRECT_ROWS,
     .direct_value_rows = INT64_MAX,
-    .step_scores = ROWS(step_scores),
-    .step_values = ROWS(step_values),
+    .interleaved_scores = ROWS(interleaved_scores),
+    .interleaved_values = ROWS(interleaved_values),
     .pack_queries = ROWS(pack_queries),
     .add_bias = ROWS(add_bias),
     .divide = ROWS(divide),

@@ -1,61 +1,60 @@
-/* Step 1: a group of query rows times one panel of keys. Keys are in the lanes; the width is the depth of the tile. */
+/* Step 1: a bundle of query rows times one slab of keys. Keys are in the lanes; the width is the depth of the tile. */
 
 /* Floats between the score rows of a tile; not a multiple of 4 KiB / 4, so that rows do not share cache sets. */
 #define SCORE_STRIDE (ATTREE__BLOCK + ATTREE__LANES)
 
 typedef struct score_job {
-    const float *q;     /* [D][TILE_ROWS] */
-    const float *panel; /* packed keys [D][PANEL]; or, without packing, keys j, j + 1, ... of k */
+    const float *q;    /* [D][BUNDLE_ROWS] */
+    const float *slab; /* packed keys [D][SLAB]; or, without packing, keys j, j + 1, ... of k */
     const attree__rows *k;
     int64_t j;
     float *scores; /* row r at scores + r * SCORE_STRIDE */
     int64_t width;
     float scale;
-    lines_ahead
-        *ahead; /* of PANEL_PIECES pieces: what to ask for meanwhile, `lines` of each at a time; NULL: nothing */
+    lines_ahead *ahead; /* of SLAB_PIECES pieces: what to ask for meanwhile, `lines` of each at a time; NULL: nothing */
     int64_t lines;
 } score_job;
 
-/* Pieces that the keys of a panel are in. */
-#define PANEL_PIECES (PANEL / ATTREE__PIECE)
+/* Pieces that the keys of a slab are in. */
+#define SLAB_PIECES (SLAB / ATTREE__PIECE)
 
 /* Numbers of the width between two times that a tile asks for what comes next. */
 #define SCORE_SLICE 16
 
 ATTREE_INLINE void score_tile(const int rows, const score_job *job)
 {
-    vf acc[TILE_ROWS * TILE_VECS];
+    vf acc[BUNDLE_ROWS * SLAB_VECS];
     ATTREE_UNROLL(32)
-    for (int i = 0; i < rows * TILE_VECS; i++)
+    for (int i = 0; i < rows * SLAB_VECS; i++)
         acc[i] = vf_zero();
     tile_operands operands = {.factor = job->q,
                               .factor_row = 1,
-                              .factor_step = TILE_ROWS,
-                              .row = job->panel,
-                              .row_bytes = PANEL * sizeof(float),
+                              .factor_step = BUNDLE_ROWS,
+                              .row = job->slab,
+                              .row_bytes = SLAB * sizeof(float),
                               .depth = job->width};
     if (!job->ahead)
-        tile_multiply(acc, rows, TILE_VECS, ATTREE_F32, operands);
+        tile_multiply(acc, rows, SLAB_VECS, ATTREE_F32, operands);
     else
         for (int64_t c = 0; c < job->width; c += SCORE_SLICE) {
-            for (int n = 0; n < PANEL_PIECES; n++)
+            for (int n = 0; n < SLAB_PIECES; n++)
                 ask(&job->ahead[n], job->lines);
             operands.depth = at_most(SCORE_SLICE, job->width - c);
-            tile_multiply(acc, rows, TILE_VECS, ATTREE_F32, operands);
-            operands.factor += SCORE_SLICE * TILE_ROWS;
-            operands.row = (const float *)operands.row + SCORE_SLICE * PANEL;
+            tile_multiply(acc, rows, SLAB_VECS, ATTREE_F32, operands);
+            operands.factor += SCORE_SLICE * BUNDLE_ROWS;
+            operands.row = (const float *)operands.row + SCORE_SLICE * SLAB;
         }
     const vf scale = vf_all(job->scale);
     ATTREE_UNROLL(16)
     for (int r = 0; r < rows; r++) {
         ATTREE_UNROLL(8)
-        for (int v = 0; v < TILE_VECS; v++)
-            vf_store(job->scores + r * SCORE_STRIDE + v * VF_LANES, vf_mul(acc[r * TILE_VECS + v], scale));
+        for (int v = 0; v < SLAB_VECS; v++)
+            vf_store(job->scores + r * SCORE_STRIDE + v * VF_LANES, vf_mul(acc[r * SLAB_VECS + v], scale));
     }
 }
 
-/* PANEL keys. */
-static void score_group(int64_t rows, const score_job *job)
+/* SLAB keys. */
+static void score_bundle(int64_t rows, const score_job *job)
 {
 #define CALL(R) score_tile(R, job)
 #include "by_rows.inc.c"
@@ -69,7 +68,7 @@ static void score_group(int64_t rows, const score_job *job)
 /* The most rows for which that pays: their accumulators stay in registers beside a square of keys. */
 #define DIRECT_ROWS 4
 
-/* A group's rows against one column of a square: a step for the accumulators acc[r * squares]. */
+/* A bundle's rows against one column of a square: a step for the accumulators acc[r * squares]. */
 ATTREE_INLINE void multiply_column(vf *acc, const int rows, const int squares, const float *q, vf column)
 {
     ATTREE_UNROLL(4)
@@ -102,7 +101,7 @@ ATTREE_INLINE void multiply_squares(vf *acc, const int rows, const int squares, 
             load_lanes_transposed(x, type, &part.at[s]);
             ATTREE_UNROLL(16)
             for (int i = 0; i < VF_LANES; i++)
-                multiply_column(acc + s, rows, squares, part.q + i * TILE_ROWS,
+                multiply_column(acc + s, rows, squares, part.q + i * BUNDLE_ROWS,
                                 number_of_lanes(x[i], type, 0, part.scales[s]));
         }
         return;
@@ -111,18 +110,18 @@ ATTREE_INLINE void multiply_squares(vf *acc, const int rows, const int squares, 
     ATTREE_UNROLL(4)
     for (int s = 0; s < squares; s++)
         load_lanes_transposed(x[s], type, &part.at[s]);
-    for (int i = 0; i < VF_LANES; i++, part.q += lanes * TILE_ROWS) {
+    for (int i = 0; i < VF_LANES; i++, part.q += lanes * BUNDLE_ROWS) {
         ATTREE_UNROLL(4)
         for (int n = 0; n < lanes; n++) {
             ATTREE_UNROLL(4)
             for (int s = 0; s < squares; s++)
-                multiply_column(acc + s, rows, squares, part.q + n * TILE_ROWS,
+                multiply_column(acc + s, rows, squares, part.q + n * BUNDLE_ROWS,
                                 number_of_lanes(x[s][i], type, n, part.scales[s]));
         }
     }
 }
 
-/* Rows of one group times some squares of keys: each is transposed in registers and used at once. Each of the rows *
+/* Rows of one bundle times some squares of keys: each is transposed in registers and used at once. Each of the rows *
  * squares accumulators follows step 1. */
 ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_t type, const score_job *job,
                                  const square *at)
@@ -148,7 +147,7 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
             if (starts_block(type, c))
                 scales[s] = block_scales(at[s].k, type, at[s].j, c);
         }
-        multiply_squares(acc, rows, squares, type, (square_part){fours, scales, job->q + c * TILE_ROWS});
+        multiply_squares(acc, rows, squares, type, (square_part){fours, scales, job->q + c * BUNDLE_ROWS});
     }
     for (; c < job->width; c += VF_LANES) { /* what is left of the width */
         const int64_t columns = at_most(VF_LANES, job->width - c);
@@ -156,7 +155,7 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
             vf x[VF_LANES];
             load_transposed(x, type, (key_square){at[s].k, at[s].j, c, columns, all_keys}, scales[s]);
             for (int64_t i = 0; i < columns; i++)
-                multiply_column(acc + s, rows, squares, job->q + (c + i) * TILE_ROWS, x[i]);
+                multiply_column(acc + s, rows, squares, job->q + (c + i) * BUNDLE_ROWS, x[i]);
         }
     }
     const vf scale = vf_all(job->scale);
@@ -197,8 +196,8 @@ ATTREE_INLINE void score_direct_of(const int64_t rows, const int32_t type, const
 
 /* ---- Keys in panels ---- */
 
-/* Rows of one group times KEY_SPAN keys, number after number of which is adjacent for each piece: nothing to transpose.
- * `vecs` vectors of keys at a time. */
+/* Rows of one bundle times KEY_SPAN keys, number after number of which is adjacent for each piece: nothing to
+ * transpose. `vecs` vectors of keys at a time. */
 ATTREE_INLINE void score_adjacent(const int rows, const int vecs, const int32_t type, const score_job *job)
 {
     vf acc[DIRECT_ROWS * 4];
@@ -211,7 +210,7 @@ ATTREE_INLINE void score_adjacent(const int rows, const int vecs, const int32_t 
             const int64_t j = job->j + v * VF_LANES;
             attree__prefetch((uintptr_t)row_ahead(job->k, j) +
                              (uintptr_t)(c * job->k->width * attree__dtype_bytes(type)));
-            multiply_column(acc + v, rows, vecs, job->q + c * TILE_ROWS, load_adjacent_keys(job->k, type, j, c));
+            multiply_column(acc + v, rows, vecs, job->q + c * BUNDLE_ROWS, load_adjacent_keys(job->k, type, j, c));
         }
     }
     const vf scale = vf_all(job->scale);

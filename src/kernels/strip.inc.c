@@ -1,26 +1,26 @@
 /* A strip: the rows that go through scores, softmax and values together. */
 
 /* Rows that share one pass over the packed block: their scores (12 KiB on AVX2) stay in the first-level cache beside
- * one panel. */
-#define STRIP_ROWS (2 * TILE_ROWS)
+ * one slab. */
+#define STRIP_ROWS (2 * BUNDLE_ROWS)
 
 /* Rows of one register tile: which keys some of them see, and which all see with no key hidden by its score. The dense
  * ones are a part of those seen; when there are none they lie at the end. */
-typedef struct row_group {
+typedef struct row_bundle {
     int64_t row, rows;
     key_range seen, dense;
     bool pierced;         /* some key that a row sees has a score of -inf: then dense is not used, but */
     uint32_t mixed, none; /* bit n for keys 16 n ... 16 n + 15: some are hidden from some row, all from all rows */
-} row_group;
+} row_bundle;
 
-/* A strip of rows, in groups. */
+/* A strip of rows, in bundles. */
 typedef struct strip {
     const attree__fold *fold;
     const row_kernels *k, *v; /* of the types of keys and values */
     int64_t row, rows;
     key_range seen; /* by some row; empty when from >= to */
     float *scores;  /* row r of the strip at scores + r * SCORE_STRIDE */
-    row_group groups[STRIP_ROWS / TILE_ROWS];
+    row_bundle bundles[STRIP_ROWS / BUNDLE_ROWS];
 } strip;
 
 static key_range union_of_rows(const attree__fold *f, int64_t row, int64_t rows)
@@ -45,13 +45,13 @@ static strip make_strip(const attree__fold *f, int64_t row, int64_t rows)
                    .scores = f->scratch};
 }
 
-/* The score job of the group that starts at row r of the strip, for keys j, j + 1, ..., packed in panel if so. */
-ATTREE_INLINE score_job group_scores(const strip *s, int64_t r, const float *panel, int64_t j)
+/* The score job of the bundle that starts at row r of the strip, for keys j, j + 1, ..., packed in slab if so. */
+ATTREE_INLINE score_job bundle_scores(const strip *s, int64_t r, const float *slab, int64_t j)
 {
     const attree__fold *f = s->fold;
     return (score_job){
         .q = f->q + (s->row + r) * f->qk_width,
-        .panel = panel,
+        .slab = slab,
         .k = &f->k,
         .j = j,
         .scores = s->scores + r * SCORE_STRIDE + j,
@@ -61,12 +61,12 @@ ATTREE_INLINE score_job group_scores(const strip *s, int64_t r, const float *pan
 }
 
 /* Finds out from the weights which units of 16 keys are hidden, in part or as a whole. */
-static void find_hidden(const strip *s, int64_t r, row_group *group)
+static void find_hidden(const strip *s, int64_t r, row_bundle *bundle)
 {
-    const key_range units = {group->seen.from / ATTREE__LANES, (group->seen.to - 1) / ATTREE__LANES};
+    const key_range units = {bundle->seen.from / ATTREE__LANES, (bundle->seen.to - 1) / ATTREE__LANES};
     for (int64_t n = units.from; n <= units.to; n++) {
         uint32_t some = 0, all = UINT32_MAX;
-        for (int64_t i = r; i < r + group->rows; i++) {
+        for (int64_t i = r; i < r + bundle->rows; i++) {
             const float *const unit = s->scores + i * SCORE_STRIDE + n * ATTREE__LANES;
             for (int64_t lane = 0; lane < ATTREE__LANES; lane++) {
                 const uint32_t bits = attree__bits_of(unit[lane]);
@@ -74,37 +74,37 @@ static void find_hidden(const strip *s, int64_t r, row_group *group)
                 all &= bits;
             }
         }
-        group->mixed |= (some >> 31) << n;
-        group->none |= (all >> 31) << n;
+        bundle->mixed |= (some >> 31) << n;
+        bundle->none |= (all >> 31) << n;
     }
 }
 
-/* Softmax of the rows of one group: m, l and weights; and what the group sees. */
-static row_group group_softmax(const strip *s, int64_t r, key_range range)
+/* Softmax of the rows of one bundle: m, l and weights; and what the bundle sees. */
+static row_bundle bundle_softmax(const strip *s, int64_t r, key_range range)
 {
     const attree__fold *f = s->fold;
-    row_group group = {.row = s->row + r, .rows = at_most(TILE_ROWS, s->rows - r)};
-    group.seen = union_of_rows(f, group.row, group.rows);
-    group.dense = group.seen;
-    for (int64_t i = 0; i < group.rows; i++) {
-        const int64_t row = group.row + i;
+    row_bundle bundle = {.row = s->row + r, .rows = at_most(BUNDLE_ROWS, s->rows - r)};
+    bundle.seen = union_of_rows(f, bundle.row, bundle.rows);
+    bundle.dense = bundle.seen;
+    for (int64_t i = 0; i < bundle.rows; i++) {
+        const int64_t row = bundle.row + i;
         const softmax_row job = {s->scores + (r + i) * SCORE_STRIDE, range, {f->first[row], f->end[row]}};
-        group.pierced |= softmax(&job, f->out.m + row, f->out.l + row);
-        group.dense = intersection(group.dense, (key_range){f->first[row], f->end[row]});
+        bundle.pierced |= softmax(&job, f->out.m + row, f->out.l + row);
+        bundle.dense = intersection(bundle.dense, (key_range){f->first[row], f->end[row]});
     }
-    if (group.pierced && group.seen.from < group.seen.to)
-        find_hidden(s, r, &group);
-    if (group.dense.from >= group.dense.to)
-        group.dense = (key_range){group.seen.to, group.seen.to};
-    return group;
+    if (bundle.pierced && bundle.seen.from < bundle.seen.to)
+        find_hidden(s, r, &bundle);
+    if (bundle.dense.from >= bundle.dense.to)
+        bundle.dense = (key_range){bundle.seen.to, bundle.seen.to};
+    return bundle;
 }
 
 /* Of the keys there are, as whole units of 16. */
 static void strip_softmax(strip *s)
 {
     const key_range range = {s->seen.from / ATTREE__LANES * ATTREE__LANES, round_up(s->seen.to, ATTREE__LANES)};
-    for (int64_t r = 0; r < s->rows; r += TILE_ROWS)
-        s->groups[r / TILE_ROWS] = group_softmax(s, r, range);
+    for (int64_t r = 0; r < s->rows; r += BUNDLE_ROWS)
+        s->bundles[r / BUNDLE_ROWS] = bundle_softmax(s, r, range);
 }
 
 /* Values of some keys: those of key j are the row (j - first) * row_bytes on, from its number `column` on. */
@@ -125,23 +125,23 @@ typedef struct value_run {
     bool mixed; /* some rows do not see some of them */
 } value_run;
 
-/* Of a pierced group: units that are all mixed, or all dense; units that are hidden are passed over. */
-static value_run pierced_run(const row_group *group, key_range keys)
+/* Of a pierced bundle: units that are all mixed, or all dense; units that are hidden are passed over. */
+static value_run pierced_run(const row_bundle *bundle, key_range keys)
 {
     int64_t n = keys.from / ATTREE__LANES;
-    while (n * ATTREE__LANES < keys.to && (group->none >> n & 1u))
+    while (n * ATTREE__LANES < keys.to && (bundle->none >> n & 1u))
         n++;
-    const bool mixed = group->mixed >> n & 1u;
+    const bool mixed = bundle->mixed >> n & 1u;
     int64_t end = n + 1;
-    while (end * ATTREE__LANES < keys.to && !(group->none >> end & 1u) && (group->mixed >> end & 1u) == mixed)
+    while (end * ATTREE__LANES < keys.to && !(bundle->none >> end & 1u) && (bundle->mixed >> end & 1u) == mixed)
         end++;
     return (value_run){intersection(keys, (key_range){n * ATTREE__LANES, end * ATTREE__LANES}), mixed};
 }
 
-/* Of another group: what comes first of the keys before the dense ones, the dense ones, and those after them. */
-static value_run geometric_run(const row_group *group, key_range keys)
+/* Of another bundle: what comes first of the keys before the dense ones, the dense ones, and those after them. */
+static value_run geometric_run(const row_bundle *bundle, key_range keys)
 {
-    const key_range dense = group->dense;
+    const key_range dense = bundle->dense;
     if (keys.from < dense.from)
         return (value_run){{keys.from, at_most(keys.to, dense.from)}, true};
     if (keys.from < dense.to)
@@ -149,25 +149,26 @@ static value_run geometric_run(const row_group *group, key_range keys)
     return (value_run){keys, true};
 }
 
-/* The next run of keys of the group in part, from key `from` on; false: there are no more. */
-static bool next_run(const row_group *group, key_range part, int64_t from, value_run *run)
+/* The next run of keys of the bundle in part, from key `from` on; false: there are no more. */
+static bool next_run(const row_bundle *bundle, key_range part, int64_t from, value_run *run)
 {
-    key_range keys = intersection(part, group->seen);
+    key_range keys = intersection(part, bundle->seen);
     keys.from = from > keys.from ? from : keys.from;
     if (keys.from >= keys.to)
         return false;
-    *run = group->pierced ? pierced_run(group, keys) : geometric_run(group, keys);
+    *run = bundle->pierced ? pierced_run(bundle, keys) : geometric_run(bundle, keys);
     return run->keys.from < run->keys.to;
 }
 
-/* The value job of group g for a run of the keys in part, whose values source gives, for columns e, e + 1, ... of u. */
+/* The value job of bundle g for a run of the keys in part, whose values source gives, for columns e, e + 1, ... of u.
+ */
 ATTREE_INLINE value_job run_values(const strip *s, int64_t g, const value_run *run, const value_source *source,
                                    int64_t e)
 {
     const attree__fold *f = s->fold;
-    const row_group *group = &s->groups[g];
+    const row_bundle *bundle = &s->bundles[g];
     return (value_job){
-        .weights = s->scores + g * TILE_ROWS * SCORE_STRIDE,
+        .weights = s->scores + g * BUNDLE_ROWS * SCORE_STRIDE,
         .values = (const char *)source->at + (run->keys.from - source->first) * source->row_bytes,
         .row_bytes = source->row_bytes,
         .column = source->column,
@@ -175,7 +176,7 @@ ATTREE_INLINE value_job run_values(const strip *s, int64_t g, const value_run *r
         .ahead = source->ahead,
         .keys = run->keys,
         .fresh = source->fresh,
-        .u = f->out.u + group->row * f->out.u_stride + e,
+        .u = f->out.u + bundle->row * f->out.u_stride + e,
         .u_stride = f->out.u_stride,
     };
 }

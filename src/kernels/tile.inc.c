@@ -3,8 +3,8 @@
  * acc[r * vecs + v] accumulates factor(r, d) * vector(d, v) for d = 0, 1, 2, ... in this order, so the lanes of one
  * accumulator follow the contract's loops whatever the shape of the tile. rows and vecs are constants at every call. */
 
-/* Columns of a packed panel. */
-#define PANEL (TILE_VECS * VF_LANES)
+/* Columns of a packed slab. */
+#define SLAB (SLAB_VECS * VF_LANES)
 
 /* With few rows a tile is wider, so that it has enough independent accumulators to hide the latency of fma: 4 vectors
  * for two or three rows, 8 for one. */
@@ -26,7 +26,7 @@ typedef struct tile_operands {
 ATTREE_INLINE void tile_step(vf *acc, const int rows, const int vecs, const int32_t type, const tile_operands *t)
 {
     if (rows > vecs) {
-        vf vector[TILE_VECS];
+        vf vector[SLAB_VECS];
         ATTREE_UNROLL(8)
         for (int v = 0; v < vecs; v++)
             vector[v] = load_row(t->row, type, t->column, v * VF_LANES, t->scale);
@@ -39,7 +39,7 @@ ATTREE_INLINE void tile_step(vf *acc, const int rows, const int vecs, const int3
         }
         return;
     }
-    vf factor[TILE_ROWS];
+    vf factor[BUNDLE_ROWS];
     ATTREE_UNROLL(16)
     for (int r = 0; r < rows; r++)
         factor[r] = vf_all(t->factor[r * t->factor_row]);

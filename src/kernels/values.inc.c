@@ -1,4 +1,4 @@
-/* Step 5: a group of weight rows times one panel of values. Value columns are in the lanes; keys are the depth. */
+/* Step 5: a bundle of weight rows times one slab of values. Value columns are in the lanes; keys are the depth. */
 
 /* Keys whose values are folded together: of one piece. */
 #define VALUE_CHUNK ATTREE__PIECE
@@ -40,7 +40,7 @@ typedef enum value_way { DENSE, STREAMED, MIXED } value_way;
 ATTREE_INLINE void value_tile(const int rows, const int vecs, const int32_t type, const value_way way,
                               const value_job *job)
 {
-    vf acc[TILE_ROWS * TILE_VECS];
+    vf acc[BUNDLE_ROWS * SLAB_VECS];
     const int64_t within = attree__dtype_has_blocks(type) ? job->column % ATTREE__QUANT_BLOCK : 0;
     ATTREE_UNROLL(16)
     for (int r = 0; r < rows; r++) {
@@ -83,22 +83,22 @@ ATTREE_INLINE void value_rows(int64_t rows, const int vecs, const value_way way,
 
 ATTREE_INLINE int64_t value_columns(int64_t rows, int64_t columns, const value_way way, const value_job *job)
 {
-    if (columns >= PANEL) {
-        value_rows(rows, TILE_VECS, way, job);
-        return PANEL;
+    if (columns >= SLAB) {
+        value_rows(rows, SLAB_VECS, way, job);
+        return SLAB;
     }
     value_rows(rows, UNIT_VECS, way, job);
     return ATTREE__LANES;
 }
 
-/* PANEL columns, or a unit at the end. Returns how many. */
-static int64_t value_group(int64_t rows, int64_t columns, const value_job *job)
+/* SLAB columns, or a unit at the end. Returns how many. */
+static int64_t value_bundle(int64_t rows, int64_t columns, const value_job *job)
 {
     return value_columns(rows, columns, DENSE, job);
 }
 
 /* The same, when some rows do not see some keys. */
-static int64_t value_group_mixed(int64_t rows, int64_t columns, const value_job *job)
+static int64_t value_bundle_mixed(int64_t rows, int64_t columns, const value_job *job)
 {
     return value_columns(rows, columns, MIXED, job);
 }
@@ -111,7 +111,7 @@ static int64_t value_group_mixed(int64_t rows, int64_t columns, const value_job 
 /* As many columns as suit the rows, or a unit at the end. Returns how many. */
 ATTREE_INLINE int64_t value_span_of(const int rows, const int32_t type, int64_t columns, const value_job *job)
 {
-    const int vecs = rows == 1 ? WIDEST_VECS : rows <= WIDE_ROWS ? WIDE_VECS : TILE_VECS, half = vecs / 2;
+    const int vecs = rows == 1 ? WIDEST_VECS : rows <= WIDE_ROWS ? WIDE_VECS : SLAB_VECS, half = vecs / 2;
     if (columns >= vecs * VF_LANES) {
         value_tile(rows, vecs, type, STREAMED, job);
         return vecs * VF_LANES;
@@ -124,7 +124,7 @@ ATTREE_INLINE int64_t value_span_of(const int rows, const int32_t type, int64_t 
     return ATTREE__LANES;
 }
 
-/* Values of float types are converted in registers, for each group of rows again: writing them to a buffer first takes
+/* Values of float types are converted in registers, for each bundle of rows again: writing them to a buffer first takes
  * longer. Quantised ones are, for one row: kernels for more would be too many for what they gain. */
 ATTREE_INLINE int64_t value_span_rows(int64_t rows, const int32_t type, int64_t columns, const value_job *job)
 {

@@ -13,8 +13,8 @@
 #include "../compiler.h"
 
 #define VF_LANES 8
-#define TILE_ROWS 6
-#define TILE_VECS 2
+#define BUNDLE_ROWS 6
+#define SLAB_VECS 2
 
 typedef __m256 vf;
 typedef __m256i vi; /* as many 32-bit integers */

@@ -13,8 +13,8 @@
 #include "../compiler.h"
 
 #define VF_LANES 16
-#define TILE_ROWS 12
-#define TILE_VECS 2
+#define BUNDLE_ROWS 12
+#define SLAB_VECS 2
 
 typedef __m512 vf;
 typedef __m512i vi;

@@ -13,8 +13,8 @@
 #include "../compiler.h"
 
 #define VF_LANES 4
-#define TILE_ROWS 6
-#define TILE_VECS 4
+#define BUNDLE_ROWS 6
+#define SLAB_VECS 4
 
 typedef float32x4_t vf;
 typedef int32x4_t vi;

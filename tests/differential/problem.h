@@ -130,6 +130,6 @@ typedef struct score_user {
     bool *wrong; /* set when a tile is not inside the problem */
 } score_user;
 void score_function(const attree_score_tile *tile, void *user);
-attree_block block_function(const attree_score_tile *tile, void *user);
+attree_block_answer block_function(const attree_score_tile *tile, void *user);
 
 #endif /* ATTREE_TESTS_DIFFERENTIAL_PROBLEM_H */

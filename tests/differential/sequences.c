@@ -78,7 +78,7 @@ key_range keys_seen(const fields *f, const entry *e, int64_t i)
 /* ---- Score and block functions ---- */
 
 /* What happens to the scores of a cell of queries and keys: a quarter is hidden, a half stays, a quarter is changed. */
-static attree_block cell_kind(const score_user *u, int64_t batch, int64_t head, const int64_t at[2])
+static attree_block_answer cell_kind(const score_user *u, int64_t batch, int64_t head, const int64_t at[2])
 {
     const fields *f = u->problem;
     const int64_t cell = (batch * 1000 + head) * 1000000 + at[0] / f->cell_queries * 100003 + at[1] / f->cell_keys;
@@ -105,7 +105,7 @@ void score_function(const attree_score_tile *t, void *user)
         for (int64_t j = 0; j < t->keys; j++) {
             const int64_t at[2] = {u->first_query + t->first_query + i, t->first_key + j};
             float *const s = t->scores + i * t->query_stride + j;
-            const attree_block kind = cell_kind(u, t->batch, t->head, at);
+            const attree_block_answer kind = cell_kind(u, t->batch, t->head, at);
             if (kind == ATTREE_BLOCK_SKIP || (kind == ATTREE_BLOCK_PARTIAL && (at[0] + 2 * at[1]) % 5 == 0))
                 *s = -INFINITY;
             else if (kind == ATTREE_BLOCK_PARTIAL)
@@ -113,18 +113,18 @@ void score_function(const attree_score_tile *t, void *user)
         }
 }
 
-attree_block block_function(const attree_score_tile *t, void *user)
+attree_block_answer block_function(const attree_score_tile *t, void *user)
 {
     const score_user *u = user;
     const fields *f = u->problem;
     check_tile(u, t);
     const int64_t first_query = u->first_query + t->first_query, last_key = t->first_key + t->keys - 1;
-    attree_block all = ATTREE_BLOCK_PARTIAL;
+    attree_block_answer all = ATTREE_BLOCK_PARTIAL;
     bool any = false;
     for (int64_t i = first_query / f->cell_queries; i <= (first_query + t->queries - 1) / f->cell_queries; i++)
         for (int64_t j = t->first_key / f->cell_keys; j <= last_key / f->cell_keys; j++) {
             const int64_t at[2] = {i * f->cell_queries, j * f->cell_keys};
-            const attree_block kind = cell_kind(u, t->batch, t->head, at);
+            const attree_block_answer kind = cell_kind(u, t->batch, t->head, at);
             if (kind == ATTREE_BLOCK_PARTIAL || (any && kind != all))
                 return ATTREE_BLOCK_PARTIAL;
             all = kind;

@@ -202,10 +202,10 @@ static void change_scores(const attree_score_tile *t, void *user)
             t->scores[i * t->query_stride + j] += (float)((t->first_key + j) % 3);
 }
 
-static attree_block classify(const attree_score_tile *t, void *user)
+static attree_block_answer classify(const attree_score_tile *t, void *user)
 {
     (void)user;
-    return (attree_block)((t->first_key / 256 + t->first_query) % 3);
+    return (attree_block_answer)((t->first_key / 256 + t->first_query) % 3);
 }
 
 static void any_args(attree_args *a, tensors *t, const attree_plan *plan, fuzz_input *in)

@@ -45,12 +45,12 @@ fault keys_before_the_window_not_hidden src/kernels/softmax.inc.c 's/vf_first(ro
 # Combining, sinks, finishing.
 fault sinks_dropped src/task.c 's/if (w->args->sinks)$/if (false)/'
 fault sink_of_another_group src/task.c 's/sinks\[tile->group \* group + /sinks[/'
-fault u_not_rescaled_scalar src/contract.c 's/au\[e\] \* fa)/au[e])/'
+fault u_not_rescaled_scalar src/contract.c 's/au\[e\] \* f.a)/au[e])/'
 fault u_not_rescaled_vector src/kernels/combine.inc.c 's/vf_mul(vf_load(au + e), wide_fa)/vf_load(au + e)/'
-fault l_not_rescaled_scalar src/contract.c 's/a->l\[r\] \* fa)/a->l[r])/'
-fault l_not_rescaled_vector src/kernels/combine.inc.c 's/a->l\[r\] \* fa)/a->l[r])/'
-fault right_l_not_rescaled_scalar src/contract.c 's/fmaf(b->l\[r\], fb,/fmaf(b->l[r], 1.0f,/'
-fault right_l_not_rescaled_vector src/kernels/combine.inc.c 's/fmaf(b->l\[r\], fb,/fmaf(b->l[r], 1.0f,/'
+fault l_not_rescaled_scalar src/contract.c 's/a->l\[r\] \* f.a)/a->l[r])/'
+fault l_not_rescaled_vector src/kernels/combine.inc.c 's/a->l\[r\] \* f.a)/a->l[r])/'
+fault right_l_not_rescaled_scalar src/contract.c 's/fmaf(b->l\[r\], f.b,/fmaf(b->l[r], 1.0f,/'
+fault right_l_not_rescaled_vector src/kernels/combine.inc.c 's/fmaf(b->l\[r\], f.b,/fmaf(b->l[r], 1.0f,/'
 fault lse_without_log src/contract.c 's/m + attree__logf(l)/m + l/'
 fault lse_without_maximum src/contract.c 's/m + attree__logf(l)/attree__logf(l)/'
 fault empty_rows_never_nan src/task.c 's/nan = p->empty_rows == ATTREE_EMPTY_NAN/nan = false/'
@@ -80,7 +80,7 @@ fault slopes_of_another_group src/block.c 's/args->alibi_slopes + at\[0\]/args->
 fault bias_of_minus_infinity_added_scalar src/contract.c 's/bias == -INFINITY ? -INFINITY : s + bias/s + bias/'
 fault bias_of_minus_infinity_added_vector src/kernels/terms.inc.c 's/vf_replace_equal(sum, hidden, bias, hidden)/(sum)/'
 fault bias_head_ignored src/kernels/terms.inc.c 's/ + row->head \* p->head;/;/'
-fault mask_bits_reversed_scalar src/contract.h 's/>> (n & 7) & 1/>> (7 - (n \& 7)) \& 1/'
+fault mask_bits_reversed_scalar src/kernel.h 's/>> (n & 7) & 1/>> (7 - (n \& 7)) \& 1/'
 fault mask_bits_reversed_vector src/kernels/terms.inc.c 's/bits >> i & 1u/bits >> (VF_LANES - 1 - i) \& 1u/'
 fault mask_dropped_vector src/kernels/terms.inc.c 's/^        apply_mask(&t->mask, &row);/        (void)row;/'
 fault score_tile_first_key_scalar src/contract.c 's/t->first_key + first,/t->first_key,/'
@@ -97,7 +97,7 @@ fault weights_without_lse src/weights.c 's/scores\[j\] - lse/scores[j]/'
 fault weights_of_padding_not_written src/weights.c 's/p->ragged_kv ? s->kv_len : p->kv_len/s->kv_len/' weights
 fault weights_beyond_a_ragged_entry src/weights.c 's/p->ragged_kv ? s->kv_len : p->kv_len/p->kv_len/' weights
 fault zero_maximum_exported_with_its_sign src/task.c 's/states->m\[r\] + 0.0f;/states->m[r];/' edges
-fault zero_maximum_merged_with_its_sign src/partial.c 's/= m + 0.0f;/= m;/' edges
+fault zero_maximum_merged_with_its_sign src/partial.c 's/= f.m + 0.0f;/= f.m;/' edges
 fault unfinished_phases_pass src/progress.c 's/if (left > 0)/if (false)/' host_threads
 fault runs_need_no_begin src/progress.c 's/ != run_mark(plan, workspace))/ == 1)/' host_threads
 fault ended_runs_stay_open src/progress.c 's/atomic_store_explicit(&progress->begun, 0, memory_order_relaxed);//' host_threads
@@ -142,8 +142,8 @@ fault empty_row_query_and_head_swapped src/progress.c \
     's/row % p->q_len, row \/ p->q_len % p->q_heads,/row \/ p->q_len % p->q_heads, row % p->q_len,/' differential
 fault unseen_chunks_not_cleared src/task.c 's/(s->chunks == 1 || visible.first < visible.end)/s->chunks == 1/' bits
 fault mode_of_the_caller_not_restored src/task.c 's/^    attree__fpenv_leave(caller);/    (void)caller;/' differential
-fault merged_nan_not_canonical src/partial.c 's/= attree__canonical(fmaf(right\[i\], b, left\[i\] \* a))/= fmaf(right[i], b, left[i] * a)/' differential
-fault mask_bit_before_0_scalar src/contract.h 's/bytes\[n >> 3\] >> (n & 7)/bytes[n \/ 8] >> (n \& 7)/' differential
+fault merged_nan_not_canonical src/partial.c 's/= attree__canonical(fmaf(right\[i\], f.b, left\[i\] \* f.a))/= fmaf(right[i], f.b, left[i] * f.a)/' differential
+fault mask_bit_before_0_scalar src/kernel.h 's/bytes\[n >> 3\] >> (n & 7)/bytes[n \/ 8] >> (n \& 7)/' differential
 fault mask_bit_before_0_vector src/kernels/terms.inc.c 's/first = n >> 3/first = n \/ 8/' differential
 fault masked_keys_multiplied_by_zero src/kernels/interleave.inc.c 's/if (strips\[n\].bundles\[0\].pierced)/if (false)/' differential
 

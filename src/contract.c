@@ -7,12 +7,15 @@
 #include <math.h>
 
 #include "dtype.h"
+#include "kernel.h"
+#include "query_row.h"
 #include "simd/exp.h"
 
 static void pack_queries(float *packed, const attree__queries *q, int64_t qk_width)
 {
     for (int64_t r = 0; r < q->rows; r++) {
-        const int64_t row = q->first + r, start = row / q->heads * q->token + row % q->heads * q->head;
+        const attree__query_row row = attree__query_row_at(q->first + r, q->heads);
+        const int64_t start = row.query * q->token + row.head * q->head;
         for (int64_t c = 0; c < qk_width; c++)
             packed[r * qk_width + c] = attree__load(q->data, q->type, start + c * q->width);
     }
@@ -46,7 +49,8 @@ static float adjust(const attree__terms *t, int64_t i, int64_t h, int64_t j, flo
 static void apply_terms(const attree__fold *f, int64_t r, float *s)
 {
     const attree__terms *t = f->terms;
-    const int64_t i = (t->first + r) / t->heads, h = (t->first + r) % t->heads;
+    const attree__query_row row = attree__query_row_at(t->first + r, t->heads);
+    const int64_t i = row.query, h = row.head;
     const int32_t first = f->first[r], end = f->end[r];
     for (int32_t j = first; j < end; j++)
         s[j] = adjust(t, i, h, j, s[j]);
@@ -68,7 +72,8 @@ void attree__contract_scores(const attree__fold *f, int64_t r, float *scores)
         apply_terms(f, r, scores);
 }
 
-float attree__contract_weight(float t) { return t < ATTREE__CUTOFF ? 0.0f : attree__expf(t); }
+/* exp(0) is 1 exactly, without a call: it is one of the two weights of every step 6. */
+float attree__contract_weight(float t) { return t == 0.0f ? 1.0f : t < ATTREE__CUTOFF ? 0.0f : attree__expf(t); }
 
 /* Step 4: sixteen partial sums, then halves onto halves. Hidden keys have weight +0, which changes no partial sum. */
 static float lane_sum(const float *p, int64_t keys)
@@ -124,6 +129,12 @@ static void fold(const attree__fold *const *folds, int32_t count)
         fold_block(folds[n]);
 }
 
+attree__factors attree__contract_factors(float a, float b)
+{
+    const float m = a > b ? a : b;
+    return (attree__factors){m, attree__contract_weight(a - m), attree__contract_weight(b - m)};
+}
+
 /* Step 6. The empty state, m = -inf, is neutral bit for bit. */
 static void combine(const attree__states *a, const attree__states *b, int64_t rows, int64_t v_width)
 {
@@ -133,12 +144,11 @@ static void combine(const attree__states *a, const attree__states *b, int64_t ro
         if (b->m[r] == -INFINITY)
             continue;
         const bool a_empty = a->m[r] == -INFINITY;
-        const float m = a->m[r] > b->m[r] ? a->m[r] : b->m[r];
-        const float fa = attree__contract_weight(a->m[r] - m), fb = attree__contract_weight(b->m[r] - m);
+        const attree__factors f = attree__contract_factors(a->m[r], b->m[r]);
         for (int64_t e = 0; e < v_width; e++)
-            au[e] = a_empty ? bu[e] : fmaf(bu[e], fb, au[e] * fa);
-        a->l[r] = a_empty ? b->l[r] : fmaf(b->l[r], fb, a->l[r] * fa);
-        a->m[r] = m;
+            au[e] = a_empty ? bu[e] : fmaf(bu[e], f.b, au[e] * f.a);
+        a->l[r] = a_empty ? b->l[r] : fmaf(b->l[r], f.b, a->l[r] * f.a);
+        a->m[r] = f.m;
     }
 }
 

@@ -11,15 +11,8 @@
 
 #include "attree/attree.h"
 #include "compiler.h"
-
-/* Keys of a block, by absolute key index (contract, step 3). */
-#define ATTREE__BLOCK 256
-
-/* Partial sums of l (contract, step 4). Also the granularity of padding: u rows are padded to a multiple of this. */
-#define ATTREE__LANES 16
-
-/* Weights are zero below this (contract, step 3): just above log(2^-126), so that no weight is subnormal. */
-#define ATTREE__CUTOFF (-87.33654f)
+#include "contract.h"
+#include "dtype.h"
 
 /* The states of a tile of rows: m[r], l[r], and u[r * u_stride + e] for e < E, with E <= u_stride. Numbers of u between
  * E and u_stride are padding that kernels may overwrite. */
@@ -31,8 +24,8 @@ typedef struct attree__states {
 /* The most blocks that are folded at once. */
 #define ATTREE__FOLDS 4
 
-/* Keys of a piece. */
-#define ATTREE__PIECE 16
+/* Keys of a piece: of a panel, too. */
+#define ATTREE__PIECE ATTREE_PANEL_KEYS
 
 /* Keys or values of one block as they lie in memory, in pieces of 16 keys: the row of key j starts j % 16 * token bytes
  * after piece[j / 16], and its number c is c * width elements further. The last two pieces are of the next block: asked
@@ -77,7 +70,20 @@ typedef struct attree__pair_source {
     int32_t type; /* attree_dtype of a bias, attree_mask of a mask */
 } attree__pair_source;
 
-/* What happens to scores after step 1. Row r is query (first + r) / heads of head (first + r) % heads of the group. */
+/* Bias and mask of a row of a fold, for key j. */
+static inline float attree__pair_bias(const attree__pair_source *p, int64_t query, int64_t head, int64_t j)
+{
+    return attree__load(p->data, p->type, p->base + query * p->query + head * p->head + j * p->key);
+}
+
+static inline bool attree__pair_shown(const attree__pair_source *p, int64_t query, int64_t head, int64_t j)
+{
+    const int64_t n = p->base + query * p->query + head * p->head + j * p->key;
+    const uint8_t *const bytes = p->data;
+    return p->type == ATTREE_MASK_BYTES ? bytes[n] != 0 : (bytes[n >> 3] >> (n & 7) & 1) != 0;
+}
+
+/* What happens to scores after step 1. Row r is row first + r of the group (query_row.h). */
 typedef struct attree__terms {
     int64_t heads, first;
     float softcap;       /* 0: none */
@@ -134,6 +140,10 @@ extern const attree__kernels attree__kernels_contract;
 extern const attree__kernels attree__kernels_avx2;
 extern const attree__kernels attree__kernels_avx512;
 extern const attree__kernels attree__kernels_neon;
+
+/* Steps 1 and 2 for one row of a fold: scores[j] of the keys the row sees; -inf for those hidden by bias, score
+ * function or mask. f->q as attree__kernels_contract packs it. */
+void attree__contract_scores(const attree__fold *f, int64_t r, float *scores);
 
 /* The tables that are compiled for this architecture, widest first, the contract's last. */
 #if defined(__aarch64__)

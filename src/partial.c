@@ -44,11 +44,10 @@ static ATTREE_WITH_FMA void merge_state(float *result, const float *left, const 
         memmove(result, right[0] == -INFINITY ? left : right, (size_t)count * sizeof *result);
         return;
     }
-    const float m = left[0] > right[0] ? left[0] : right[0];
-    const float a = attree__contract_weight(left[0] - m), b = attree__contract_weight(right[0] - m);
-    result[0] = m + 0.0f; /* no -0, as in what a run exports */
+    const attree__factors f = attree__contract_factors(left[0], right[0]);
+    result[0] = f.m + 0.0f; /* no -0, as in what a run exports */
     for (int64_t i = 1; i < count; i++)
-        result[i] = attree__canonical(fmaf(right[i], b, left[i] * a));
+        result[i] = attree__canonical(fmaf(right[i], f.b, left[i] * f.a));
 }
 
 attree_status attree_states_merge(float *result, const float *left, const float *right, int64_t rows, int64_t v_width)
@@ -101,13 +100,13 @@ static ATTREE_WITH_FMA float merge_row(const result_row *r, float lse, float oth
         memcpy((char *)r->o + at, (const char *)r->other + at, (size_t)(r->width * bytes));
         return other;
     }
-    const float m = lse > other ? lse : other;
-    const float w = attree__contract_weight(lse - m), v = attree__contract_weight(other - m), sum = w + v;
+    const attree__factors f = attree__contract_factors(lse, other);
+    const float sum = f.a + f.b;
     for (int64_t e = r->first; e < r->first + r->width; e++) {
         const float a = attree__load(r->o, r->type, e), b = attree__load(r->other, r->type, e);
-        attree__store(r->o, r->type, e, attree__canonical(fmaf(b, v, a * w) / sum));
+        attree__store(r->o, r->type, e, attree__canonical(fmaf(b, f.b, a * f.a) / sum));
     }
-    return attree__contract_lse(m, sum);
+    return attree__contract_lse(f.m, sum);
 }
 
 /* Nothing is written when a sum is refused. */

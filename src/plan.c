@@ -37,7 +37,7 @@
 #define TASKS_PER_WORKER 4
 
 /* What is worth a worker: waking one takes about 4 microseconds, in which a core does some 2^18 multiply-adds (65 G/s,
- * half of a fast core's peak). */
+ * half of a fast core's peak), or reads as many bytes of keys and values from its caches. */
 #define WORKER_WORK ((double)(1 << 18))
 
 /* Keys and values of one chunk where heads are together: in so many bytes, the pages of all heads stay in a
@@ -58,14 +58,18 @@ static double visible_keys(const attree__problem *p, const attree__sequence *s, 
     return keys.first < keys.end ? (double)(keys.end - keys.first) : 0.0;
 }
 
-/* Multiply-adds of a sequence, roughly: by Simpson's rule over its queries. */
+/* Multiply-adds of a sequence, or bytes if these are more, as with few queries. Roughly: by Simpson's rule over its
+ * queries. */
 static double sequence_work(const attree__problem *p, const attree__sequence *s)
 {
     if (s->q_len == 0)
         return 0.0;
     const double keys =
         (visible_keys(p, s, 0) + 4.0 * visible_keys(p, s, (s->q_len - 1) / 2) + visible_keys(p, s, s->q_len - 1)) / 6.0;
-    return (double)p->q_heads * (double)s->q_len * keys * (double)(p->qk_width + p->v_width);
+    const double each = (double)p->q_heads * (double)s->q_len * (double)(p->qk_width + p->v_width);
+    const double bytes = (double)p->kv_heads * (double)(attree__dtype_row_bytes(p->k_type, p->qk_width) +
+                                                        attree__dtype_row_bytes(p->v_type, p->v_width));
+    return keys * (each > bytes ? each : bytes);
 }
 
 static attree_status make_segment(attree__segment *segment, const attree__problem *p, int64_t batch, int64_t batches)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../src/contract.h"
+#include "../src/kernel.h"
 #include "../src/cpu.h"
 #include "../src/dtype.h"
 #include "../src/quant.h"

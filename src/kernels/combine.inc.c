@@ -1,8 +1,5 @@
 /* Steps 6 and 7: combining and finishing states, value columns in the lanes. */
 
-/* exp(0) is 1 exactly, so the side with the larger maximum needs no call. */
-static float scalar_weight(float t) { return t == 0.0f ? 1.0f : t < ATTREE__CUTOFF ? 0.0f : attree__expf(t); }
-
 static void combine(const attree__states *a, const attree__states *b, int64_t rows, int64_t v_width)
 {
     for (int64_t r = 0; r < rows; r++) {
@@ -17,13 +14,12 @@ static void combine(const attree__states *a, const attree__states *b, int64_t ro
             memcpy(au, bu, (size_t)v_width * sizeof(float));
             continue;
         }
-        const float m = am > bm ? am : bm;
-        const float fa = scalar_weight(am - m), fb = scalar_weight(bm - m);
-        const vf wide_fa = vf_all(fa), wide_fb = vf_all(fb);
+        const attree__factors f = attree__contract_factors(am, bm);
+        const vf wide_fa = vf_all(f.a), wide_fb = vf_all(f.b);
         for (int64_t e = 0; e < v_width; e += VF_LANES) /* u rows are padded to whole vectors */
             vf_store(au + e, vf_fma(vf_load(bu + e), wide_fb, vf_mul(vf_load(au + e), wide_fa)));
-        a->l[r] = fmaf(b->l[r], fb, a->l[r] * fa);
-        a->m[r] = m;
+        a->l[r] = fmaf(b->l[r], f.b, a->l[r] * f.a);
+        a->m[r] = f.m;
     }
 }
 

@@ -6,6 +6,7 @@
 #include "../contract.h"
 #include "../dtype.h"
 #include "../kernel.h"
+#include "../query_row.h"
 #include "../simd/exp.h"
 #include "attree/attree.h"
 

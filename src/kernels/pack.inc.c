@@ -303,9 +303,10 @@ static void pack_values(const packed_values *to, const values_job *job)
 /* Vectors that hold the rows of a bundle. */
 #define ROW_VECS ((BUNDLE_ROWS + VF_LANES - 1) / VF_LANES)
 
-ATTREE_INLINE int64_t query_index(const attree__queries *q, int64_t row)
+ATTREE_INLINE int64_t query_index(const attree__queries *q, int64_t n)
 {
-    return row / q->heads * q->token + row % q->heads * q->head;
+    const attree__query_row row = attree__query_row_at(n, q->heads);
+    return row.query * q->token + row.head * q->head;
 }
 
 /* Rows of one register tile, whose columns are adjacent: row i from number starts[i] of data on. */

@@ -126,12 +126,12 @@ static void apply_mask(const attree__pair_source *p, const term_row *row)
 ATTREE_INLINE term_row strip_row(const strip *s, int64_t r)
 {
     const attree__terms *t = s->fold->terms;
-    const int64_t row = t->first + s->row + r;
+    const attree__query_row row = attree__query_row_at(t->first + s->row + r, t->heads);
     return (term_row){
         .scores = s->scores + r * SCORE_STRIDE,
         .seen = {s->fold->first[s->row + r], s->fold->end[s->row + r]},
-        .query = row / t->heads,
-        .head = row % t->heads,
+        .query = row.query,
+        .head = row.head,
     };
 }
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/contract.h"
+#include "../../src/kernel.h"
 
 /* All rows of one batch entry and head. */
 typedef struct head_rows {

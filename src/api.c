@@ -1,5 +1,6 @@
 /* Plans as objects, runs in the forms that are not OpenMP's (run.c), and the version. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "args.h"
@@ -38,6 +39,28 @@ void attree_plan_destroy(attree_plan *plan)
     free(plan);
 }
 
+size_t attree_plan_workspace(const attree_plan *plan) { return plan ? plan->workspace_bytes : 0; }
+
+int32_t attree_plan_phases(const attree_plan *plan) { return plan ? plan->phases : 0; }
+
+attree_status attree_plan_describe(const attree_plan *plan, char *text, size_t capacity)
+{
+    if (!plan || !text)
+        return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", plan ? "text" : "plan");
+    if (capacity == 0)
+        return attree__fail(ATTREE_ERROR_VALUE, "capacity is 0; it must have room for the terminating 0");
+    const attree__segment none = {.batches = 0};
+    const attree__segment *s = plan->segment_count > 0 ? plan->segments : &none; /* with the longest tasks */
+    (void)snprintf(text, capacity,
+                   "kernel %s, %" PRId32 " workers, %" PRId64 " tasks; %" PRId64 " batch segments, the first %" PRId64
+                   " groups x %" PRId64 " tiles of %" PRId64 " rows x %" PRId64 " chunks of %" PRId64
+                   " blocks; workspace %zu bytes",
+                   plan->kernels->name, plan->workers, plan->tasks, plan->segment_count,
+                   s->batches * plan->problem.kv_heads, s->tiles, s->tile_rows, s->chunks, s->chunk_blocks,
+                   plan->workspace_bytes);
+    return ATTREE_OK;
+}
+
 attree_status attree_run_begin(const attree_plan *plan, const attree_args *args)
 {
     attree_args whole;
@@ -47,8 +70,7 @@ attree_status attree_run_begin(const attree_plan *plan, const attree_args *args)
     return status;
 }
 
-attree_status attree_run_worker(const attree_plan *plan, const attree_args *args, int32_t phase, int32_t worker,
-                                int32_t workers)
+attree_status attree_run_worker(const attree_plan *plan, const attree_args *args, int32_t phase)
 {
     attree_args whole;
     attree_status status = attree__args_check_workspace(&whole, plan, args);
@@ -57,10 +79,6 @@ attree_status attree_run_worker(const attree_plan *plan, const attree_args *args
     if (phase < 0 || phase >= plan->phases)
         return attree__fail(ATTREE_ERROR_VALUE, "phase is %" PRId32 "; it must be 0 to %" PRId32, phase,
                             plan->phases - 1);
-    if (workers < 1)
-        return attree__fail(ATTREE_ERROR_VALUE, "workers is %" PRId32 "; it must be at least 1", workers);
-    if (worker < 0 || worker >= workers)
-        return attree__fail(ATTREE_ERROR_VALUE, "worker is %" PRId32 "; it must be 0 to %" PRId32, worker, workers - 1);
     status = attree__progress_check(plan, whole.workspace, phase);
     if (status == ATTREE_OK)
         attree__task_work(plan, &whole, phase);

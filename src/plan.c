@@ -418,28 +418,6 @@ int32_t attree__plan_folds(const attree_plan *plan, int64_t rows)
     return gains && !attree__plan_gathers(plan) ? plan->streams : 1; /* what is gathered is in cache already */
 }
 
-size_t attree_plan_workspace(const attree_plan *plan) { return plan ? plan->workspace_bytes : 0; }
-
-int32_t attree_plan_phases(const attree_plan *plan) { return plan ? plan->phases : 0; }
-
-attree_status attree_plan_describe(const attree_plan *plan, char *text, size_t capacity)
-{
-    if (!plan || !text)
-        return attree__fail(ATTREE_ERROR_NULL, "%s is NULL", plan ? "text" : "plan");
-    if (capacity == 0)
-        return attree__fail(ATTREE_ERROR_VALUE, "capacity is 0; it must have room for the terminating 0");
-    const attree__segment none = {.batches = 0};
-    const attree__segment *s = plan->segment_count > 0 ? plan->segments : &none; /* with the longest tasks */
-    (void)snprintf(text, capacity,
-                   "kernel %s, %" PRId32 " workers, %" PRId64 " tasks; %" PRId64 " batch segments, the first %" PRId64
-                   " groups x %" PRId64 " tiles of %" PRId64 " rows x %" PRId64 " chunks of %" PRId64
-                   " blocks; workspace %zu bytes",
-                   plan->kernels->name, plan->workers, plan->tasks, plan->segment_count,
-                   s->batches * plan->problem.kv_heads, s->tiles, s->tile_rows, s->chunks, s->chunk_blocks,
-                   plan->workspace_bytes);
-    return ATTREE_OK;
-}
-
 /* The last segment whose first tile, or task, is not beyond n. */
 static const attree__segment *segment_of(const attree_plan *plan, int64_t n, bool task)
 {

@@ -219,8 +219,8 @@ static void test_null_structs(void **state)
     forget_last_error();
     expect_error("attree_run_begin", attree_run_begin(NULL, &p->args), ATTREE_ERROR_NULL, "plan");
     forget_last_error();
-    expect_error("attree_run_worker", attree_run_worker(NULL, &p->args, 0, 0, 1), ATTREE_ERROR_NULL, "plan");
-    expect_error("attree_run_worker", attree_run_worker(p->plan, NULL, 0, 0, 1), ATTREE_ERROR_NULL, "args");
+    expect_error("attree_run_worker", attree_run_worker(NULL, &p->args, 0), ATTREE_ERROR_NULL, "plan");
+    expect_error("attree_run_worker", attree_run_worker(p->plan, NULL, 0), ATTREE_ERROR_NULL, "args");
     expect_error("attree_run_end", attree_run_end(NULL, &p->args), ATTREE_ERROR_NULL, "plan");
     expect_error("attree_run_end", attree_run_end(p->plan, NULL), ATTREE_ERROR_NULL, "args");
     assert_int_equal(attree_plan_workspace(NULL), 0);
@@ -241,7 +241,7 @@ static void test_null_tensors(void **state)
     args.workspace = NULL;
     expect_bad_args_of_a_plan(p, &args, ATTREE_ERROR_NULL, "workspace");
     forget_last_error();
-    expect_error("attree_run_worker", attree_run_worker(p->plan, &args, 0, 0, 1), ATTREE_ERROR_NULL, "workspace");
+    expect_error("attree_run_worker", attree_run_worker(p->plan, &args, 0), ATTREE_ERROR_NULL, "workspace");
     forget_last_error();
     expect_error("attree_run_end", attree_run_end(p->plan, &args), ATTREE_ERROR_NULL, "workspace");
     expect_untouched(p);
@@ -1388,33 +1388,19 @@ static void test_no_rows(void **unused)
 
 /* ---- Workers, describing ---- */
 
-static void test_bad_workers(void **state)
+static void test_bad_phases(void **state)
 {
     const problem *p = *state;
-    const struct {
-        int32_t phase, worker, workers;
-        const char *name;
-    } cases[] = {
-        {-1, 0, 1, "phase"},   {INT32_MAX, 0, 1, "phase"},   {INT32_MIN, 0, 1, "phase"},
-        {0, -1, 1, "worker"},  {0, INT32_MIN, 1, "worker"},  {0, 1, 1, "worker"},
-        {0, 7, 3, "worker"},   {0, INT32_MAX, 1, "worker"},  {0, 0, 0, "workers"},
-        {0, 0, -1, "workers"}, {0, 0, INT32_MIN, "workers"}, {0, INT32_MIN, INT32_MIN, "workers"},
-    };
+    const int32_t bad[] = {-1, INT32_MIN, attree_plan_phases(p->plan), INT32_MAX};
     assert_int_equal(attree_run_begin(p->plan, &p->args), ATTREE_OK);
     memcpy(p->before, p->memory, p->floats * sizeof(float));
-    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
         forget_last_error();
-        expect_error("attree_run_worker",
-                     attree_run_worker(p->plan, &p->args, cases[i].phase, cases[i].worker, cases[i].workers),
-                     ATTREE_ERROR_VALUE, cases[i].name);
+        expect_error("attree_run_worker", attree_run_worker(p->plan, &p->args, bad[i]), ATTREE_ERROR_VALUE, "phase");
         expect_untouched(p);
     }
-    forget_last_error();
-    expect_error("attree_run_worker", attree_run_worker(p->plan, &p->args, attree_plan_phases(p->plan), 0, 1),
-                 ATTREE_ERROR_VALUE, "phase");
-    expect_untouched(p);
     for (int32_t phase = 0; phase < attree_plan_phases(p->plan); phase++) /* the run can still be done */
-        assert_int_equal(attree_run_worker(p->plan, &p->args, phase, 0, 1), ATTREE_OK);
+        assert_int_equal(attree_run_worker(p->plan, &p->args, phase), ATTREE_OK);
     assert_int_equal(attree_run_end(p->plan, &p->args), ATTREE_OK);
     expect_right(p, p->args.o, p->args.lse);
 }
@@ -1580,7 +1566,7 @@ int main(void)
         cmocka_unit_test(test_no_keys),
         cmocka_unit_test(test_no_query_width),
         cmocka_unit_test(test_no_rows),
-        WITH_PROBLEM(test_bad_workers),
+        WITH_PROBLEM(test_bad_phases),
         WITH_PROBLEM(test_describe),
         cmocka_unit_test(test_status_names),
         cmocka_unit_test(test_version),

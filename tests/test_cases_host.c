@@ -90,16 +90,14 @@ typedef struct crew {
     const attree_plan *plan;
     attree_args args;
     pthread_barrier_t barrier;
-    _Atomic int32_t next;
     int32_t count;
 } crew;
 
 static void *crew_member(void *arg)
 {
     crew *const c = arg;
-    const int32_t worker = atomic_fetch_add(&c->next, 1);
     for (int32_t phase = 0; phase < attree_plan_phases(c->plan); phase++) {
-        (void)attree_run_worker(c->plan, &c->args, phase, worker, c->count);
+        (void)attree_run_worker(c->plan, &c->args, phase);
         pthread_barrier_wait(&c->barrier);
     }
     return NULL;

@@ -304,8 +304,7 @@ static void *take_part(void *arg)
     for (int32_t phase = 0; phase < attree_plan_phases(m->crew->plan); phase++) {
         if (m->crew->odd_modes)
             set_mode(mode);
-        const attree_status status =
-            attree_run_worker(m->crew->plan, &m->crew->args, phase, m->worker, m->crew->workers);
+        const attree_status status = attree_run_worker(m->crew->plan, &m->crew->args, phase);
         m->right = m->right && status == ATTREE_OK && (!m->crew->odd_modes || mode_is(mode));
         pthread_barrier_wait(&m->crew->barrier);
     }

@@ -63,7 +63,7 @@ static void take_part(pool *p, const job *j, int32_t worker)
     for (int32_t phase = 0; phase < attree_plan_phases(j->plan); phase++) {
         if (worker == j->late)
             nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-        if (attree_run_worker(j->plan, j->args, phase, worker, j->workers) != ATTREE_OK)
+        if (attree_run_worker(j->plan, j->args, phase) != ATTREE_OK)
             atomic_fetch_add(&p->failures, 1);
         barrier_wait(&p->barrier);
     }
@@ -316,11 +316,11 @@ static void a_worker_after_the_others_finds_nothing(void **state)
     forget(&k, &k.args);
     assert_int_equal(attree_run_begin(k.plan, &k.args), ATTREE_OK);
     for (int32_t phase = 0; phase < attree_plan_phases(k.plan); phase++)
-        assert_int_equal(attree_run_worker(k.plan, &k.args, phase, 2, 5), ATTREE_OK);
+        assert_int_equal(attree_run_worker(k.plan, &k.args, phase), ATTREE_OK);
     assert_true(is_right(&k, &k.args));
     forget(&k, &k.args);
     for (int32_t phase = 0; phase < attree_plan_phases(k.plan); phase++)
-        assert_int_equal(attree_run_worker(k.plan, &k.args, phase, 1, 5), ATTREE_OK);
+        assert_int_equal(attree_run_worker(k.plan, &k.args, phase), ATTREE_OK);
     for (int64_t i = 0; i < k.t.o_count * (int64_t)sizeof(float); i++)
         assert_int_equal(((unsigned char *)k.t.o)[i], 0xff);
     assert_int_equal(attree_run_end(k.plan, &k.args), ATTREE_OK);
@@ -354,8 +354,8 @@ static void a_run_that_is_not_finished_is_an_error(void **state)
             (void)snprintf(sentence, sizeof sentence, "phase %d has ", (int)done);
             expect_unfinished(&k, attree_run_end(k.plan, &k.args), sentence);
             for (int32_t later = done + 1; later < phases; later++)
-                expect_unfinished(&k, attree_run_worker(k.plan, &k.args, later, 0, 1), sentence);
-            assert_int_equal(attree_run_worker(k.plan, &k.args, done, 0, 1), ATTREE_OK);
+                expect_unfinished(&k, attree_run_worker(k.plan, &k.args, later), sentence);
+            assert_int_equal(attree_run_worker(k.plan, &k.args, done), ATTREE_OK);
         }
         assert_int_equal(attree_run_end(k.plan, &k.args), ATTREE_OK);
         assert_true(is_right(&k, &k.args));
@@ -382,7 +382,7 @@ static void a_run_without_a_begin_is_an_error(void **state)
             assert_int_equal(attree_run_begin(other, &k.args), ATTREE_OK);
         forget(&k, &k.args);
         for (int32_t phase = 0; phase < attree_plan_phases(k.plan); phase++)
-            expect_unfinished(&k, attree_run_worker(k.plan, &k.args, phase, 0, 1), "attree_run_begin");
+            expect_unfinished(&k, attree_run_worker(k.plan, &k.args, phase), "attree_run_begin");
         expect_unfinished(&k, attree_run_end(k.plan, &k.args), "attree_run_begin");
     }
     attree_plan_destroy(other);

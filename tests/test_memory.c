@@ -327,19 +327,18 @@ typedef struct crew {
     const attree_args *args;
     pthread_barrier_t start, phase;
     pthread_t threads[CREW];
-    atomic_int next, wrong;
+    atomic_int wrong;
 } crew;
 
 static void *work(void *arg)
 {
     crew *const c = arg;
-    const int32_t worker = atomic_fetch_add(&c->next, 1);
     for (;;) {
         pthread_barrier_wait(&c->start);
         if (!c->plan)
             return NULL;
         for (int32_t phase = 0; phase < attree_plan_phases(c->plan); phase++) {
-            if (attree_run_worker(c->plan, c->args, phase, worker, CREW) != ATTREE_OK)
+            if (attree_run_worker(c->plan, c->args, phase) != ATTREE_OK)
                 atomic_fetch_add(&c->wrong, 1);
             pthread_barrier_wait(&c->phase);
         }

@@ -29,7 +29,7 @@ static void *work(void *arg)
     for (int32_t phase = 0; phase < attree_plan_phases(m->crew->plan) && m->status == ATTREE_OK; phase++) {
         if (m->crew->one_is_late && m->worker == 0)
             nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-        m->status = attree_run_worker(m->crew->plan, &m->crew->args, phase, m->worker, m->crew->workers);
+        m->status = attree_run_worker(m->crew->plan, &m->crew->args, phase);
         pthread_barrier_wait(&m->crew->barrier);
     }
     return NULL;
@@ -158,7 +158,7 @@ static void run_one_by_one(const attree_plan *plan, const attree_args *args)
     assert_int_equal(attree_run_begin(plan, args), ATTREE_OK);
     for (int32_t phase = 0; phase < attree_plan_phases(plan); phase++)
         for (int32_t w = 0; w < WORKERS; w++)
-            assert_int_equal(attree_run_worker(plan, args, phase, w, WORKERS), ATTREE_OK);
+            assert_int_equal(attree_run_worker(plan, args, phase), ATTREE_OK);
     assert_int_equal(attree_run_end(plan, args), ATTREE_OK);
 }
 

@@ -76,7 +76,7 @@ ATTREE_API const char *attree_status_name(attree_status status);
  * first error. Valid until this thread's next failing call. */
 ATTREE_API const char *attree_last_error(void);
 
-/* ---- Attention: plan, then run ----------------------------------------------------------------------------------- */
+/* ---- What to compute, and on what -------------------------------------------------------------------------------- */
 
 typedef enum attree_dtype {
     ATTREE_F32 = 0,  /* IEEE binary32 */
@@ -263,6 +263,20 @@ typedef struct attree_args {
                       l = NaN; a zero m is +0. Sinks are not part of states: attree_finish adds them. */
 } attree_args;
 
+/* ---- The simple call --------------------------------------------------------------------------------------------- */
+
+/* Attention, once: plans, allocates the workspace, runs and frees. args->workspace is ignored. Dense tensors need no
+ * strides, and fields that are 0 mean what one would expect:
+ *
+ *     attree_desc desc = {.size = sizeof desc, .batch = 1, .q_heads = 8, .kv_heads = 2, .q_len = 1, .kv_len = 1000,
+ *                         .qk_width = 64, .v_width = 64};
+ *     attree_args args = {.size = sizeof args, .q = q, .k = k, .v = v, .o = o};
+ *     if (attree_attention(&desc, &args) != ATTREE_OK)
+ *         puts(attree_last_error()); */
+ATTREE_API attree_status attree_attention(const attree_desc *desc, const attree_args *args);
+
+/* ---- Plans: the same many times, without allocating -------------------------------------------------------------- */
+
 /* A plan: validated shapes, the schedule and the workspace layout; no tensor pointers. Immutable, so that any number of
  * threads may run it at once, each run with its own workspace. */
 typedef struct attree_plan attree_plan;
@@ -288,6 +302,8 @@ ATTREE_API size_t attree_plan_workspace(const attree_plan *plan);
  */
 ATTREE_API attree_status attree_plan_describe(const attree_plan *plan, char *text, size_t capacity);
 
+/* ---- Runs -------------------------------------------------------------------------------------------------------- */
+
 /* Computes o, and lse when asked for. Never allocates. With one worker it does not enter the OpenMP runtime; with more,
  * it must not be called in a forked child whose parent has used OpenMP before the fork: GNU's runtime would hang there.
  * ATTREE_ERROR_EMPTY (only under ATTREE_EMPTY_ERROR) comes after everything has been written. */
@@ -295,18 +311,15 @@ ATTREE_API attree_status attree_run(const attree_plan *plan, const attree_args *
 
 /* The same from the caller's own threads, without OpenMP. One thread calls attree_run_begin, which checks the arguments
  * and prepares the workspace. Then, for each phase from 0 to attree_plan_phases() - 1, every worker calls
- * attree_run_worker and all wait for each other before the next phase. Any number of workers does; a worker that comes
- * late or never leaves its work to the others. Last, when all have returned, one thread calls attree_run_end for the
- * status of the run. While a phase has tasks left that nobody has done, a later phase and attree_run_end are
+ * attree_run_worker and all wait for each other before the next phase. Any number of workers does, also more than
+ * desc->threads, which says how finely work is cut: those for whom there is no scratch left return at once. A worker
+ * that comes late or never leaves its work to the others. Last, when all have returned, one thread calls attree_run_end
+ * for the status of the run. While a phase has tasks left that nobody has done, a later phase and attree_run_end are
  * ATTREE_ERROR_UNFINISHED: call attree_run_worker for what is left, then go on. So is anything without a begin. */
 ATTREE_API attree_status attree_run_begin(const attree_plan *plan, const attree_args *args);
 ATTREE_API int32_t attree_plan_phases(const attree_plan *plan);
-ATTREE_API attree_status attree_run_worker(const attree_plan *plan, const attree_args *args, int32_t phase,
-                                           int32_t worker, int32_t workers);
+ATTREE_API attree_status attree_run_worker(const attree_plan *plan, const attree_args *args, int32_t phase);
 ATTREE_API attree_status attree_run_end(const attree_plan *plan, const attree_args *args);
-
-/* One call: plan, allocate the workspace, run, free. args->workspace is ignored. */
-ATTREE_API attree_status attree_attention(const attree_desc *desc, const attree_args *args);
 
 /* The softmax weights of one row: weights[j] = exp(s - lse) for key j of the batch entry, with the row's lse from
  * args->lse, which a run with the same plan and arguments has written; 0 for hidden keys, and for all keys of a row

@@ -77,7 +77,7 @@ static void *work(void *user)
     const crew *c = w->crew;
     const uint64_t before = mode_enter(c->j);
     for (int32_t phase = 0; phase < attree_plan_phases(c->plan); phase++) {
-        if (comes(c, phase, w->number) && attree_run_worker(c->plan, c->args, phase, w->number, c->size) != ATTREE_OK)
+        if (comes(c, phase, w->number) && attree_run_worker(c->plan, c->args, phase) != ATTREE_OK)
             w->failed = true;
         pthread_barrier_wait(&w->crew->barrier);
     }
@@ -111,7 +111,7 @@ static attree_status work_in_turns(const crew *c)
     for (int32_t phase = 0; phase < attree_plan_phases(c->plan); phase++)
         for (int32_t n = 0; n < c->size; n++) {
             const int32_t number = (int32_t)((start + (uint64_t)(phase ? n : c->size - n)) % (uint64_t)c->size);
-            if (comes(c, phase, number) && attree_run_worker(c->plan, c->args, phase, number, c->size) != ATTREE_OK)
+            if (comes(c, phase, number) && attree_run_worker(c->plan, c->args, phase) != ATTREE_OK)
                 return ATTREE_ERROR_VALUE;
         }
     return attree_run_end(c->plan, c->args);

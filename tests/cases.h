@@ -1,4 +1,4 @@
-/* What the programs test_cases_*.c share: a problem in plain f32 arrays that is run on every path and in every type,
+/* What the programs test_reported_*.c share: a problem in plain f32 arrays that is run on every path and in every type,
  * and the answer, materialised in double, from one rule for the score of a query and a key. */
 #ifndef ATTREE_TESTS_CASES_H
 #define ATTREE_TESTS_CASES_H

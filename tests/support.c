@@ -239,3 +239,25 @@ bool close_to(double a, double b, double tolerance)
         return a == b;
     return fabs(a - b) <= tolerance;
 }
+
+void forget_last_error(void) { assert_int_equal(attree_state_init_f32(NULL, 1), ATTREE_ERROR_NULL); }
+
+bool last_error_names(const char *name)
+{
+    const char *const sentence = attree_last_error();
+    const size_t length = strlen(name);
+    for (const char *hit = strstr(sentence, name); hit; hit = strstr(hit + 1, name)) {
+        const char before = hit == sentence ? ' ' : hit[-1], after = hit[length];
+        if (length > 1 || (before == ' ' && (after == ' ' || after == ';' || after == '\0')))
+            return true;
+    }
+    return false;
+}
+
+void expect_error(const char *what, attree_status got, attree_status want, const char *name)
+{
+    if (got != want)
+        fail_msg("%s, %s: %s, expected %s", what, name, attree_status_name(got), attree_status_name(want));
+    if (!last_error_names(name))
+        fail_msg("%s: \"%s\" does not name %s", what, attree_last_error(), name);
+}

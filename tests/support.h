@@ -80,4 +80,15 @@ void assert_same_bits_at(const float *a, const float *b, int64_t count, const ch
 /* Whether |a - b| <= tolerance, where NaN equals NaN only and infinities equal themselves only. */
 bool close_to(double a, double b, double tolerance);
 
+/* ---- Errors ---- */
+
+/* Overwrites the last error, so that a sentence left over from an earlier call cannot pass for a new one. */
+void forget_last_error(void);
+
+/* Whether the last error holds `name`; a name of one letter must stand alone. */
+bool last_error_names(const char *name);
+
+/* The status, and a sentence that holds the name. */
+void expect_error(const char *what, attree_status got, attree_status want, const char *name);
+
 #endif /* ATTREE_TESTS_SUPPORT_H */

@@ -2,7 +2,7 @@
  * Linked with --wrap, so that the library's calls of allocation functions come here first.
  *
  * With the argument teams only the test runs that depends on the environment of OpenMP. Forks, many callers, and teams
- * of other runtimes are in test_cases_host. */
+ * of other runtimes are in test_reported_host. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <omp.h>

@@ -90,25 +90,14 @@ static int free_problem(void **state)
 
 /* ---- Expectations ---- */
 
-static void forget_last_error(void) { assert_int_equal(attree_state_init_f32(NULL, 1), ATTREE_ERROR_NULL); }
-
-static void expect_named(attree_status got, attree_status want, const char *name)
-{
-    if (got != want)
-        fail_msg("%s: %s, expected %s: %s", name, attree_status_name(got), attree_status_name(want),
-                 attree_last_error());
-    if (!strstr(attree_last_error(), name))
-        fail_msg("\"%s\" does not name %s", attree_last_error(), name);
-}
-
 static void expect_bad_desc(const problem *p, const attree_desc *desc, attree_status want, const char *name)
 {
     attree_plan *plan = (attree_plan *)(void *)&plan; /* becomes NULL */
     forget_last_error();
-    expect_named(attree_plan_create(&plan, desc), want, name);
+    expect_error("attree_plan_create", attree_plan_create(&plan, desc), want, name);
     assert_null(plan);
     forget_last_error();
-    expect_named(attree_attention(desc, &p->args), want, name);
+    expect_error("attree_attention", attree_attention(desc, &p->args), want, name);
     expect_untouched(p);
 }
 
@@ -122,13 +111,13 @@ static void expect_bad_args(const problem *p, const attree_desc *desc, const att
     run.workspace = aligned_alloc(64, run.workspace_bytes);
     assert_non_null(run.workspace);
     forget_last_error();
-    expect_named(attree_run(plan, &run), want, name);
+    expect_error("attree_run", attree_run(plan, &run), want, name);
     forget_last_error();
-    expect_named(attree_run_begin(plan, &run), want, name);
+    expect_error("attree_run_begin", attree_run_begin(plan, &run), want, name);
     free(run.workspace);
     attree_plan_destroy(plan);
     forget_last_error();
-    expect_named(attree_attention(desc, args), want, name);
+    expect_error("attree_attention", attree_attention(desc, args), want, name);
     expect_untouched(p);
 }
 

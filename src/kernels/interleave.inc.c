@@ -8,12 +8,14 @@
  * loaded and stored too often. */
 #define INTERLEAVED_ROWS 2
 
-/* Bytes of keys that are scored together: what is read of them, and as much again that is asked for, fits the
- * first-level cache twice over, whose ways they do not share well. */
+/* The most bytes of keys whose scores are computed together. With as many asked for in advance they take 16 KiB, half
+ * of a small first-level cache: keys of several blocks often fall into the same sets, so that more would evict each
+ * other.
+ */
 #define INTERLEAVED_KEY_BYTES 8192
 
-/* Keys whose values are folded before it is the next block's turn: so few that all streams go on, and not so many times
- * that u, which is loaded and stored each time, costs more than they. */
+/* Keys of a block whose values are folded before it is the next block's turn. Few, so that no stream pauses for long;
+ * but u is loaded and stored at each turn, which for one key of a narrow type would take longer than its values do. */
 ATTREE_INLINE int64_t interleaved_keys(const int32_t type)
 {
     return attree__dtype_bytes(type) == (int64_t)sizeof(float) ? 1 : 2;

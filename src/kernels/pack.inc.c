@@ -16,8 +16,8 @@ ATTREE_INLINE int64_t square_lines(const int32_t type)
     return attree__dtype_has_blocks(type) ? 2 * lines : lines;
 }
 
-/* Columns c ... c + columns - 1, which are adjacent, of the keys j ... j + VF_LANES - 1, of which there are those in
- * the range. */
+/* Columns c ... c + columns - 1, which are adjacent, of keys j ... j + VF_LANES - 1; those outside the range `keys` are
+ * not read. */
 typedef struct key_square {
     const attree__rows *k;
     int64_t j, c, columns;

@@ -18,7 +18,7 @@ typedef struct score_job {
 /* Pieces that the keys of a slab are in. */
 #define SLAB_PIECES (SLAB / ATTREE__PIECE)
 
-/* Numbers of the width between two times that a tile asks for what comes next. */
+/* Columns of a slab that are multiplied before the tile asks for the next cache lines. */
 #define SCORE_SLICE 16
 
 ATTREE_INLINE void score_tile(const int rows, const score_job *job)

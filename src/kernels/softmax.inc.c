@@ -39,12 +39,12 @@ static void hide_unseen(const softmax_row *row)
     }
 }
 
-/* exp(t) where t <= 0 is not below the cut-off, with the bits of SLEEF 3.5.1's finz expf (u10); tests/test_exp.c
- * compares every such float. A call for each vector would cost as much again as the arithmetic. The steps are SLEEF's:
- * t = n log 2
- * + r with log 2 in two parts, a polynomial of degree 7 for exp(r), and 2^n. The last SLEEF multiplies in twice, so
- * that subnormal results come out right; here there are none, and adding n to the exponent is the same. NaN stays NaN.
- */
+/* exp(t) where t <= 0 is not below the cut-off, with the bits of SLEEF 3.5.1's finz expf (u10). A call for each vector
+ * would take twice as long. tests/test_exp.c compares every such float.
+ *
+ * The steps are SLEEF's: t = n log 2 + r, with log 2 in two parts; a polynomial of degree 7 for exp(r); times 2^n.
+ * SLEEF multiplies by 2^n in two steps, so that subnormal results come out right. There are none above the cut-off:
+ * adding n to the exponent gives the same. NaN stays NaN. */
 ATTREE_INLINE vf exponential(vf t)
 {
     const vi n = vf_nearest(vf_mul(t, vf_all(1.44269504088896340736f))); /* 1 / log 2 */

@@ -4,13 +4,14 @@
  * one slab. */
 #define STRIP_ROWS (2 * BUNDLE_ROWS)
 
-/* Rows of one register tile: which keys some of them see, and which all see with no key hidden by its score. The dense
- * ones are a part of those seen; when there are none they lie at the end. */
+/* Rows of one register tile, and which keys they see. seen: some row does. dense: all rows do; a part of seen, empty at
+ * its end when there is no such key. A score of -inf hides a key that its row would see: such a bundle is pierced, and
+ * `mixed` and `none` say for each 16 keys what dense cannot. */
 typedef struct row_bundle {
     int64_t row, rows;
     key_range seen, dense;
-    bool pierced;         /* some key that a row sees has a score of -inf: then dense is not used, but */
-    uint32_t mixed, none; /* bit n for keys 16 n ... 16 n + 15: some are hidden from some row, all from all rows */
+    bool pierced;
+    uint32_t mixed, none; /* bit n, of keys 16 n ... 16 n + 15: some row does not see some; no row sees any */
 } row_bundle;
 
 /* A strip of rows, in bundles. */

@@ -21,8 +21,8 @@ typedef struct tile_operands {
     lines_ahead ahead; /* what to ask for meanwhile, when vectors are streamed */
 } tile_operands;
 
-/* One step of the tile, for d = 0, with vectors of any type. What is fewer, factors or vectors, stays
- * in registers while the other passes. */
+/* acc += factor * vector for one d, the first. Of factors and vectors, the fewer are loaded first and stay in
+ * registers; each of the others is loaded once and used with all of them. */
 ATTREE_INLINE void tile_step(vf *acc, const int rows, const int vecs, const int32_t type, const tile_operands *t)
 {
     if (rows > vecs) {

@@ -78,7 +78,7 @@ ATTREE_INLINE void value_rows(int64_t rows, const int vecs, const value_way way,
 #include "by_rows.inc.c"
 }
 
-/* Vectors of the least number of columns: u rows are padded to a multiple of it. */
+/* Vectors of ATTREE__LANES columns, of which rows of u hold a whole number. */
 #define UNIT_VECS (ATTREE__LANES / VF_LANES)
 
 ATTREE_INLINE int64_t value_columns(int64_t rows, int64_t columns, const value_way way, const value_job *job)
@@ -116,7 +116,8 @@ ATTREE_INLINE int64_t value_span_of(const int rows, const int32_t type, int64_t 
         value_tile(rows, vecs, type, STREAMED, job);
         return vecs * VF_LANES;
     }
-    if (half > UNIT_VECS && columns >= half * VF_LANES) { /* narrow heads: a chain of its own would wait for each fma */
+    if (half > UNIT_VECS &&
+        columns >= half * VF_LANES) { /* narrow heads: one vector at a time would wait for each fma */
         value_tile(rows, half, type, STREAMED, job);
         return half * VF_LANES;
     }

@@ -62,16 +62,13 @@ ATTREE_INLINE vf load_from(const void *at, const int32_t type, int64_t n)
     return vf_zero();
 }
 
-#define LANE(TYPE, name, ...)                                                                                          \
-    case ATTREE_##TYPE: return LANE_##name;
+#define LANE(TYPE, name, ...) LANE_##name,
 
 /* Numbers of a row that share a lane where keys are transposed. */
 ATTREE_INLINE int lane_numbers(const int32_t type)
 {
-    switch ((attree_dtype)type) {
-        ATTREE__DTYPES(LANE)
-    }
-    return 1;
+    static const int numbers[] = {ATTREE__DTYPES(LANE)};
+    return numbers[type];
 }
 
 #define NUMBER(TYPE, name, ...)                                                                                        \

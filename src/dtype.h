@@ -216,8 +216,8 @@ static inline float attree__get_q8_0(const void *row, int64_t i)
 {
     float scale;
     const uint8_t *const codes = attree__block_codes(row, i / ATTREE__QUANT_BLOCK, 34, &scale);
-    const int8_t code = (int8_t)codes[i % ATTREE__QUANT_BLOCK];
-    return scale * (float)code;
+    const int8_t integer = (int8_t)codes[i % ATTREE__QUANT_BLOCK];
+    return scale * (float)integer;
 }
 
 /* Low halves of the 16 bytes, then high ones. */

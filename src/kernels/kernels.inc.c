@@ -1,4 +1,5 @@
-/* All kernel texts in order, for one instruction set whose simd header is included before. */
+/* All kernel texts in order, and the table, for one instruction set: whose simd header is included before, and TABLE,
+ * TABLE_NAME and TABLE_ISA defined. */
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -29,3 +30,16 @@
 #include "combine.inc.c"
 #include "types.inc.c"
 /* clang-format on */
+
+const attree__kernels TABLE = {
+    .name = TABLE_NAME,
+    .isa = TABLE_ISA,
+    .bundle_rows = BUNDLE_ROWS,
+    .decode_rows = STRIP_ROWS,
+    .interleaved_rows = interleaved_rows,
+    .pack_queries = pack_queries,
+    .scratch_floats = scratch_floats,
+    .fold = fold,
+    .combine = combine,
+    .divide = divide,
+};

@@ -91,6 +91,22 @@ typedef struct square_part {
     const float *q;   /* from column c on */
 } square_part;
 
+/* Of types with blocks. */
+ATTREE_INLINE void multiply_blocks(vf *acc, const int rows, const int squares, const int32_t type, square_part part)
+{
+    vf x[4][4];
+    ATTREE_UNROLL(4)
+    for (int s = 0; s < squares; s++)
+        load_block_lanes(x[s], type, &part.at[s]);
+    ATTREE_UNROLL(16)
+    for (int c = 0; c < 16; c++) {
+        ATTREE_UNROLL(4)
+        for (int s = 0; s < squares; s++)
+            multiply_column(acc + s, rows, squares, part.q + c * BUNDLE_ROWS,
+                            number_of_lanes(x[s][c / 4], type, c % 4, part.scales[s]));
+    }
+}
+
 ATTREE_INLINE void multiply_squares(vf *acc, const int rows, const int squares, const int32_t type, square_part part)
 {
     const int lanes = lane_numbers(type);
@@ -104,6 +120,10 @@ ATTREE_INLINE void multiply_squares(vf *acc, const int rows, const int squares, 
                 multiply_column(acc + s, rows, squares, part.q + i * BUNDLE_ROWS,
                                 number_of_lanes(x[i], type, 0, part.scales[s]));
         }
+        return;
+    }
+    if (attree__dtype_has_blocks(type)) {
+        multiply_blocks(acc, rows, squares, type, part);
         return;
     }
     vf x[4][VF_LANES]; /* more than there are registers: so that the squares' accumulators take turns */

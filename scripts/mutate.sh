@@ -14,10 +14,10 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # fault NAME FILE SED [TESTS]: a fault is what SED does to FILE. TESTS: those that should notice, as a regular expression
-# without test_; features and relations when left out.
+# without test_; features, relations, relations_scores and weights when left out.
 names=() files=() edits=() tests=()
 fault() {
-    names+=("$1") files+=("$2") edits+=("$3") tests+=("${4:-features|relations}")
+    names+=("$1") files+=("$2") edits+=("$3") tests+=("${4:-features|relations|relations_scores|weights}")
 }
 
 # Geometry.

@@ -34,12 +34,9 @@ typedef struct paged_problem {
     int64_t o_count, lse_count;
 } paged_problem;
 
-static bool blocked(int32_t type) { return type == ATTREE_Q8_0 || type == ATTREE_Q4_0; }
-
 static float *random_numbers(int64_t count, random_source *random)
 {
-    float *const numbers = malloc((size_t)count * sizeof(float) + 1);
-    assert_non_null(numbers);
+    float *const numbers = nan_floats(count);
     fill_random(numbers, count, random, -1.0f, 1.0f);
     return numbers;
 }
@@ -55,7 +52,8 @@ static int64_t first_seen(const paged_problem *p, int64_t b)
 
 static void describe_problem(paged_problem *p, const paged_case *c)
 {
-    p->dense = make_desc(B, H, G, c->q_len, c->kv_most, blocked(c->k_type) ? 32 : 19, blocked(c->v_type) ? 64 : 37);
+    p->dense =
+        make_desc(B, H, G, c->q_len, c->kv_most, has_blocks(c->k_type) ? 32 : 19, has_blocks(c->v_type) ? 64 : 37);
     p->dense.flags = c->flags | (c->window_left >= 0 ? ATTREE_USE_WINDOW : 0u);
     p->dense.window_left = c->window_left;
     p->dense.window_right = -1;
@@ -132,10 +130,12 @@ static void make_caches(paged_problem *p, const paged_case *c)
     const int64_t kv = c->kv_most, size = c->page_size;
     p->dense_k = make_cache(&(cache_layout){B, G, kv, p->dense.qk_width, c->k_type, false, false, false, false, false});
     p->dense_v = make_cache(&(cache_layout){B, G, kv, p->dense.v_width, c->v_type, false, false, false, false, false});
-    p->paged_k = make_cache(&(cache_layout){p->paged.page_count, G, size, p->dense.qk_width, c->k_type, c->panels,
-                                            c->token_major, c->apart, c->at_start, c->spread && !blocked(c->k_type)});
-    p->paged_v = make_cache(&(cache_layout){p->paged.page_count, G, size, p->dense.v_width, c->v_type, false,
-                                            c->token_major, c->apart, c->at_start, c->spread && !blocked(c->v_type)});
+    p->paged_k =
+        make_cache(&(cache_layout){p->paged.page_count, G, size, p->dense.qk_width, c->k_type, c->panels,
+                                   c->token_major, c->apart, c->at_start, c->spread && !has_blocks(c->k_type)});
+    p->paged_v =
+        make_cache(&(cache_layout){p->paged.page_count, G, size, p->dense.v_width, c->v_type, false, c->token_major,
+                                   c->apart, c->at_start, c->spread && !has_blocks(c->v_type)});
     describe_keys(&p->dense, &p->dense_k);
     describe_values(&p->dense, &p->dense_v);
     describe_keys(&p->paged, &p->paged_k);
@@ -311,7 +311,7 @@ static void every_row_count_has_the_bits_of_a_dense_cache(void **state)
                 .apart = true,
                 .at_start = variant & 2,
                 .token_major = variant & 4,
-                .panels = variant & 1 && !blocked((n + variant) % 7),
+                .panels = variant & 1 && !has_blocks((n + variant) % 7),
                 .seed = (uint64_t)(n * 8 + variant),
             };
             check_case(&c, 1);
@@ -503,7 +503,7 @@ static void prefill_and_decode_in_one_call_have_the_bits_of_each_alone(void **st
             if (thinned_out())
                 continue;
             ragged_problem p;
-            make_ragged(&p, sizes[n], type, n % 2 && !blocked(type));
+            make_ragged(&p, sizes[n], type, n % 2 && !has_blocks(type));
             p.desc.isa = (int32_t)isas[(type + n) % count];
             p.desc.threads = n % 2 ? 3 : 1;
             memset(p.o, 0xff, (size_t)(H * ragged_starts[SEQUENCES] * 64) * sizeof(float));
@@ -529,7 +529,7 @@ static void weights_over_pages_are_those_over_a_dense_cache(void **state)
                               .v_type = n % 5,
                               .apart = true,
                               .at_start = n % 2,
-                              .panels = page_sizes[n] % 16 == 0 && !blocked(n % 7),
+                              .panels = page_sizes[n] % 16 == 0 && !has_blocks(n % 7),
                               .seed = (uint64_t)n};
         paged_problem p;
         make_problem(&p, &c);

@@ -12,6 +12,8 @@ enum { PANEL = 16, BLOCK = 32 };
 
 const int32_t quantised_types[QUANTISED_TYPES] = {ATTREE_I8, ATTREE_Q8_0, ATTREE_Q4_0, ATTREE_F8_E4M3, ATTREE_F8_E5M2};
 
+_Static_assert(QUANTISED_TYPES == ATTREE__DTYPE_COUNT - ATTREE_I8, "quantised_types lacks a type");
+
 bool has_blocks(int32_t type) { return type == ATTREE_Q8_0 || type == ATTREE_Q4_0; }
 
 /* Bytes of what strides count. */

@@ -271,7 +271,7 @@ static void new_tokens_go_where_they_belong(void **state)
         for (int i = 0; i < 6; i++)
             for (int variant = 0; variant < 16; variant++, n++) {
                 const append_case c = {.k_type = type,
-                                       .v_type = (int32_t)(n % 7),
+                                       .v_type = (int32_t)((n + n / 16) % ATTREE__DTYPE_COUNT),
                                        .source_type = (int32_t)(n / 2 % 3),
                                        .page_size = page_sizes[i],
                                        .panels = variant & 1 && !has_blocks(type) && page_sizes[i] % 16 == 0,

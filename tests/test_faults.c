@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "caches.h"
+#include "../src/dtype.h"
 #include "support.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -285,11 +285,11 @@ static void every_kernel_fits_a_small_stack(void **state)
     size_t most = 0;
     attree_isa isas[8];
     const int count = available_isas(isas);
-    for (int n = 0; n < 7 * 4 * count; n++) {
-        const int32_t type = n % 7;
-        const bool prefill = n / 7 % 2, deep = n / 14 % 2;
+    for (int n = 0; n < ATTREE__DTYPE_COUNT * 4 * count; n++) {
+        const int32_t type = n % ATTREE__DTYPE_COUNT;
+        const bool prefill = n / ATTREE__DTYPE_COUNT % 2, deep = n / (2 * ATTREE__DTYPE_COUNT) % 2;
         one.desc = make_desc(1, 4, 2, prefill ? 100 : 1, 300, 64, 96);
-        one.desc.isa = (int32_t)isas[n / 28];
+        one.desc.isa = (int32_t)isas[n / (4 * ATTREE__DTYPE_COUNT)];
         tensors t = make_tensors(&one.desc, 5);
         float *const scales = calloc(1200, sizeof *scales);
         memset(t.k, 0, (size_t)t.k_count * sizeof(float));

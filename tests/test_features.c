@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "../src/dtype.h"
-#include "features.h"
+#include "random_problems.h"
 
 enum { CASES = 320 };
 

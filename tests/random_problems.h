@@ -1,7 +1,7 @@
 /* Random problems with all features at once, as test_features runs them, in memory where each tensor is laid out and
  * guarded anew. */
-#ifndef ATTREE_TESTS_FEATURES_H
-#define ATTREE_TESTS_FEATURES_H
+#ifndef ATTREE_TESTS_RANDOM_PROBLEMS_H
+#define ATTREE_TESTS_RANDOM_PROBLEMS_H
 
 #include "support.h"
 
@@ -65,4 +65,4 @@ void free_problem(problem *p);
 /* Prints it. */
 void describe(const problem *p);
 
-#endif /* ATTREE_TESTS_FEATURES_H */
+#endif /* ATTREE_TESTS_RANDOM_PROBLEMS_H */

@@ -1,5 +1,5 @@
-/* See features.h. */
-#include "features.h"
+/* See random_problems.h. */
+#include "random_problems.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -174,8 +174,7 @@ ATTREE_INLINE int one_row_squares(const int32_t type)
     return VF_LANES < ATTREE__LANES && line_numbers(type) == 64 ? 4 : 1;
 }
 
-/* KEY_SPAN keys. Quantised ones are scored without packing for one row: kernels for more would be too many for what
- * they gain. */
+/* KEY_SPAN keys. */
 ATTREE_INLINE void score_direct_of(const int64_t rows, const int32_t type, const score_job *job)
 {
     square at[4];
@@ -184,7 +183,7 @@ ATTREE_INLINE void score_direct_of(const int64_t rows, const int32_t type, const
         at[s] = (square){job->k, j, row_ahead(job->k, j), job->scores + s * VF_LANES};
     }
     for (int s = 0; s < 4; s += rows == 1 ? one_row_squares(type) : 1)
-        if (rows == 1 || !attree__dtype_is_float(type))
+        if (rows == 1)
             score_squares(1, one_row_squares(type), type, job, at + s);
         else if (rows == 2)
             score_squares(2, 1, type, job, at + s);
@@ -228,7 +227,7 @@ ATTREE_INLINE void score_adjacent_of(const int64_t rows, const int32_t type, con
     const int vecs = rows > 2 ? 2 : 4;
     score_job part = *job;
     for (int v = 0; v < 4; v += vecs, part.scores += vecs * VF_LANES, part.j += vecs * VF_LANES)
-        if (rows == 1 || !attree__dtype_is_float(type))
+        if (rows == 1)
             score_adjacent(1, 4, type, &part);
         else if (rows == 2)
             score_adjacent(2, 4, type, &part);

@@ -187,11 +187,12 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
     }
 }
 
-/* Squares at a time for one row: one, in the order in which keys lie; or four, where not memory is the limit but
- * waiting for the one accumulator, as with quantised types in narrow vectors. */
-ATTREE_INLINE int one_row_squares(const int32_t type)
+/* Squares at a time: one, in the order in which keys lie; or more, where not memory is the limit but waiting for the
+ * few accumulators, as with one or two rows of narrow numbers. */
+ATTREE_INLINE int squares_at_once(const int rows, const int32_t type)
 {
-    return VF_LANES < ATTREE__LANES && line_numbers(type) == 64 ? 4 : 1;
+    const bool narrow = line_numbers(type) == 64;
+    return !narrow || rows > 2 ? 1 : rows == 1 && VF_LANES < ATTREE__LANES ? 4 : 2;
 }
 
 /* KEY_SPAN keys. */
@@ -202,11 +203,11 @@ ATTREE_INLINE void score_direct_of(const int64_t rows, const int32_t type, const
         const int64_t j = job->j + s * VF_LANES;
         at[s] = (square){job->k, j, row_ahead(job->k, j), job->scores + s * VF_LANES};
     }
-    for (int s = 0; s < 4; s += rows == 1 ? one_row_squares(type) : 1)
+    for (int s = 0; s < 4; s += squares_at_once((int)rows, type))
         if (rows == 1)
-            score_squares(1, one_row_squares(type), type, job, at + s);
+            score_squares(1, squares_at_once(1, type), type, job, at + s);
         else if (rows == 2)
-            score_squares(2, 1, type, job, at + s);
+            score_squares(2, squares_at_once(2, type), type, job, at + s);
         else if (rows == 3)
             score_squares(3, 1, type, job, at + s);
         else

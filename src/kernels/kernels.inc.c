@@ -23,6 +23,7 @@
 #include "values.inc.c"
 #include "strip.inc.c"
 #include "terms.inc.c"
+#include "scan.inc.c"
 #include "decode.inc.c"
 #include "interleave.inc.c"
 #include "prefill.inc.c"
@@ -37,6 +38,7 @@ const attree__kernels TABLE = {
     .bundle_rows = BUNDLE_ROWS,
     .decode_rows = STRIP_ROWS,
     .interleaved_rows = interleaved_rows,
+    .scan = scan,
     .pack_queries = pack_queries,
     .scratch_floats = scratch_floats,
     .fold = fold,

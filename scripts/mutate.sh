@@ -130,10 +130,10 @@ fault finish_may_overlap_sinks src/args.c '/^static attree_status check_finished
 fault states_of_finish_may_overflow src/args.c '/^static attree_status check_finished/,/^}/s/if (p->states_span.high < 0)/if (false)/' partial
 fault values_may_be_appended_to_inputs src/args.c 's/{"cache_v", t->cache_v, p->v_span, attree__dtype_alignment(p->v_type), true}/{"cache_v", t->cache_v, p->v_span, attree__dtype_alignment(p->v_type), false}/' append
 fault scales_may_be_appended_to_inputs src/args.c 's/t->cache_k_scales), p->k_scales_span, 4, true/t->cache_k_scales), p->k_scales_span, 4, false/' append
-fault scan_skips_a_step_too_much src/kernels/scan.inc.c 's/        from = at_most(from + SCAN_STEP, to);/        from = at_most(from + 2 * SCAN_STEP, to);/' 'features|differential'
-fault scan_drops_a_mask_with_holes src/kernels/scan.inc.c 's/(word - each) & ~word & sign/0/' 'features|differential'
-fault scan_drops_a_bias src/kernels/scan.inc.c 's/: word & ~sign;/: 0;/' 'features|differential'
-fault scan_shares_masks_of_heads src/kernels/scan.inc.c 's/if (!shared || at.query/if (at.query/' 'features|differential'
+fault scan_skips_a_step_too_much src/kernels/scan.inc.c 's/        from = at_most(from + SCAN_STEP, to);/        from = at_most(from + 2 * SCAN_STEP, to);/' scan
+fault scan_drops_a_mask_with_holes src/kernels/scan.inc.c 's/(word - each) & ~word & sign/0/' scan
+fault scan_drops_a_bias src/kernels/scan.inc.c 's/: word & ~sign;/: 0;/' scan
+fault scan_shares_masks_of_heads src/kernels/scan.inc.c 's/if (!shared || at.query/if (at.query/' scan
 fault block_needs_no_score src/args.c 's/ && args->block && !args->score/ \&\& false/' arguments_memory
 
 # What random problems notice.

@@ -41,7 +41,7 @@ static void put(void *elements, int kind, int64_t n, const shown *s, int64_t j)
     uint8_t *const bytes = elements;
     const bool on = is_shown(s, j);
     if (kind == BYTES)
-        bytes[n] = on ? (uint8_t)(1 + j % 255) : 0;
+        bytes[n] = (uint8_t)(on ? 1 + j % 255 : 0);
     else if (kind == BITS)
         bytes[n >> 3] = (uint8_t)(bytes[n >> 3] | (on ? 1u << (n & 7) : 0u));
     else

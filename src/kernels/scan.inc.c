@@ -68,17 +68,35 @@ ATTREE_INLINE row_scan scan_row_of(const char *elements, const int bytes, const 
     return (row_scan){(int32_t)from, (int32_t)to, plain};
 }
 
-/* Of a packed mask; n: the bit of key 0. */
+/* Bits of a packed mask that are looked at together: with those before them in a byte, they are in 8 bytes. */
+#define BITS_STEP 56
+
+/* Bits n ... n + count - 1, count <= BITS_STEP. Reads no byte that has none of them. */
+ATTREE_INLINE uint64_t mask_bits(const uint8_t *bytes, int64_t n, int64_t count)
+{
+    const int64_t first = n >> 3, read = ((n + count - 1) >> 3) - first + 1;
+    uint64_t word = 0;
+    if (read == (int64_t)sizeof word)
+        memcpy(&word, bytes + first, sizeof word);
+    else
+        for (int64_t i = 0; i < read; i++)
+            word |= (uint64_t)bytes[first + i] << 8 * i;
+    return word >> (n & 7) & (((uint64_t)1 << count) - 1);
+}
+
+/* n: the bit of key 0. */
 static row_scan scan_bits(const uint8_t *bytes, int64_t n, row_scan row)
 {
-    int32_t first = row.end, end = row.first, shown = 0;
-    for (int32_t j = row.first; j < row.end; j++)
-        if (bytes[(n + j) >> 3] >> ((n + j) & 7) & 1) {
-            first = shown ? first : j;
-            end = j + 1;
-            shown++;
-        }
-    return shown ? (row_scan){first, end, shown == end - first} : (row_scan){row.end, row.end, true};
+    int64_t from = row.end, to = row.end, shown = 0;
+    for (int64_t j = row.first; j < row.end; j += BITS_STEP) {
+        const uint64_t word = mask_bits(bytes, n + j, at_most(BITS_STEP, row.end - j));
+        if (word == 0)
+            continue;
+        from = shown ? from : j + __builtin_ctzll(word);
+        to = j + 64 - __builtin_clzll(word);
+        shown += __builtin_popcountll(word);
+    }
+    return (row_scan){(int32_t)from, (int32_t)to, shown == to - from};
 }
 
 static row_scan scan_bias(const attree__pair_source *p, int64_t n, row_scan row)

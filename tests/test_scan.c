@@ -65,7 +65,7 @@ static void *draw_elements(const attree_desc *d, int kind, int64_t heads, random
 static void attend(const attree_desc *desc, attree_args *args, const tensors *t, attree_isa isa, float *result)
 {
     attree_desc d = *desc;
-    d.isa = isa;
+    d.isa = (int32_t)isa;
     args->o = result;
     args->lse = result + t->o_count;
     memset(result, 0xff, (size_t)(t->o_count + t->lse_count) * sizeof *result);

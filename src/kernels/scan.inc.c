@@ -32,10 +32,10 @@ ATTREE_INLINE uint64_t found_in(uint64_t word, const int bytes, const int32_t bi
 ATTREE_INLINE bool step_has(const char *elements, const int bytes, const int32_t bias_type, const sought what,
                             key_range keys)
 {
-    uint64_t words[SCAN_STEP * 4 / 8], found = 0; /* of the widest */
-    const char *const at = elements + keys.from * bytes;
+    uint64_t found = 0;
     if (keys.to - keys.from == SCAN_STEP) {
-        memcpy(words, at, (size_t)(SCAN_STEP * bytes));
+        uint64_t words[SCAN_STEP * 4 / 8]; /* of the widest */
+        memcpy(words, elements + keys.from * bytes, (size_t)(SCAN_STEP * bytes));
         for (int i = 0; i < SCAN_STEP * bytes / 8; i++)
             found |= found_in(words[i], bytes, bias_type, what);
         return found != 0;
@@ -87,7 +87,7 @@ ATTREE_INLINE uint64_t mask_bits(const uint8_t *bytes, int64_t n, int64_t count)
 /* n: the bit of key 0. */
 static row_scan scan_bits(const uint8_t *bytes, int64_t n, row_scan row)
 {
-    int64_t from = row.end, to = row.end, shown = 0;
+    int64_t from = 0, to = 0, shown = 0;
     for (int64_t j = row.first; j < row.end; j += BITS_STEP) {
         const uint64_t word = mask_bits(bytes, n + j, at_most(BITS_STEP, row.end - j));
         if (word == 0)

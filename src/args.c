@@ -93,6 +93,12 @@ static memory workspace_of(const attree_args *args)
     return (memory){"workspace", args->workspace, span_if(args->workspace, span), 64, true};
 }
 
+static memory control_of(const attree_args *args)
+{
+    const attree__span span = {0, (int64_t)sizeof *args->control};
+    return (memory){"control", args->control, span_if(args->control, span), 8, true};
+}
+
 /* What a pointer to numbers for each head spans. */
 static attree__span per_head(const attree__problem *p, const void *pointer)
 {
@@ -123,6 +129,7 @@ static attree_status check_memory(const attree__problem *p, const attree_args *a
         {"o", args->o, p->states ? none : p->o_span, attree__dtype_bytes(p->o_type), true},
         {"lse", args->lse, p->states ? none : span_if(args->lse, p->lse_span), 4, true},
         {"states", args->states, p->states ? p->states_span : none, 4, true},
+        control_of(args),
         workspace_of(args),
     };
     return check_tensors(tensors, sizeof tensors / sizeof *tensors);

@@ -28,6 +28,7 @@ ERROR_MEMORY = 12
 ERROR_EMPTY = 13
 ERROR_NONFINITE = 14
 ERROR_UNFINISHED = 15
+ERROR_CANCELLED = 16
 F32 = 0
 F16 = 1
 BF16 = 2
@@ -132,6 +133,14 @@ class attree_score_tile(Structure):
     ]
 
 
+class attree_control(Structure):
+    _fields_ = [
+        ("done", c_int64),
+        ("cancel", c_int32),
+        ("unused", c_int32),
+    ]
+
+
 class attree_args(Structure):
     _fields_ = [
         ("size", c_size_t),
@@ -155,6 +164,7 @@ class attree_args(Structure):
         ("v_scales", c_void_p),
         ("page_table", c_void_p),
         ("states", c_void_p),
+        ("control", c_void_p),
     ]
 
 
@@ -175,4 +185,4 @@ class attree_new_tokens(Structure):
     ]
 
 
-STRUCTS = (attree_strides, attree_pairs, attree_desc, attree_score_tile, attree_args, attree_new_tokens)
+STRUCTS = (attree_strides, attree_pairs, attree_desc, attree_score_tile, attree_control, attree_args, attree_new_tokens)

@@ -13,6 +13,7 @@
 #include "query_row.h"
 #include "simd/fpenv.h"
 #include "tree.h"
+#include "weights.h"
 
 /* ---- States in memory ---- */
 
@@ -231,6 +232,8 @@ static bool run_task(const attree__worker *w, int64_t task)
 {
     int64_t chunk;
     const attree__tile tile = attree__plan_task(w->plan, task, &chunk);
+    if (w->plan->problem.weights)
+        return attree__weights_task(w, &tile, chunk);
     const attree__segment *s = tile.segment;
     const attree__keys visible = attree__plan_blocks(w->plan, &tile, chunk);
     const attree__states states = level_states(w, 0);

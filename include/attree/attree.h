@@ -112,10 +112,12 @@ typedef enum attree_empty {
 /* Flags of attree_desc. A field that a flag enables is ignored, and may hold anything, while the flag is off. */
 #define ATTREE_CAUSAL 1u       /* query i, at position q_offset + i, sees keys 0 ... q_offset + i only */
 #define ATTREE_USE_Q_OFFSET 2u /* q_offset is set; without it, each batch entry's is its keys less its queries */
-#define ATTREE_USE_SCALE 4u  /* scale is set (any finite number, also 0 or negative); without it scale = 1 / sqrt(D) */
-#define ATTREE_K_PANELS 16u  /* k lies in panels of 16 keys; see attree_strides */
-#define ATTREE_STATES 32u    /* a run writes args->states instead of o and lse */
-#define ATTREE_USE_WINDOW 8u /* window_left and window_right are set; with ATTREE_CAUSAL, both hold */
+#define ATTREE_USE_SCALE 4u /* scale is set (any finite number, also 0 or negative); without it scale = 1 / sqrt(D) */
+#define ATTREE_K_PANELS 16u /* k lies in panels of 16 keys; see attree_strides */
+#define ATTREE_STATES 32u   /* a run writes args->states instead of o and lse */
+#define ATTREE_WEIGHTS 64u  /* a run writes args->weights and key_weights instead of o; see "Weights" below */
+#define ATTREE_WEIGHTS_BY_HEAD 128u /* key_weights are those of each query head, not of each key/value head */
+#define ATTREE_USE_WINDOW 8u        /* window_left and window_right are set; with ATTREE_CAUSAL, both hold */
 
 /* Where element (b, head, token, c) of a tensor lies: at b * batch + head * head + token * token + c * width elements
  * from the tensor's pointer. Negative strides are fine. All four zero: dense in the order [B, heads, tokens, width].
@@ -193,6 +195,11 @@ typedef struct attree_desc {
     int64_t table_width; /* entries of a row of args->page_table */
     /* A shard: the run folds keys shard_begin <= j < shard_end only. Both 0: all keys. See below. */
     int64_t shard_begin, shard_end;
+    /* With ATTREE_WEIGHTS. */
+    attree_strides weights;     /* [B, H, Q, K]: token is from query to query, width from key to key */
+    attree_strides key_weights; /* [B, G, K], or [B, H, K]: token is from key to key */
+    int32_t weights_type;       /* of weights: ATTREE_F32, ATTREE_F16 or ATTREE_BF16 */
+    int32_t unused;             /* 0 */
 } attree_desc;
 
 /* Ragged batches. With q_starts, the queries of all entries lie one after the other: entry b has tokens q_starts[b] ...
@@ -215,6 +222,22 @@ typedef struct attree_desc {
  * The empty shard, begin = end > 0, is fine. Bits: the tree over n = ceil(kv_len / 256) blocks splits at the largest
  * power of two below n, and so do its parts; when shards are such parts, and are merged as they were split, results
  * have the bits of a run over all keys. Otherwise they differ by rounding. */
+
+/* Weights. With ATTREE_WEIGHTS a run reads q, k and args->lse, which a run without the flag has written for the same
+ * problem, and writes softmax weights w(b,h,i,j) = exp(s(b,h,i,j) - lse(b,h,i)), on as many threads as any run:
+ *
+ *     weights[b,h,i,j] = w(b,h,i,j)                                          when args->weights is given
+ *     key_weights[b,g,j] = sum over queries i and heads h of g of w(b,h,i,j) when args->key_weights is given
+ *
+ * 0 for hidden keys, for padding beyond kv_lens[b] and for keys outside the shard; with a sink they add up to less than
+ * 1. v and o are not used, nor are their strides and v_width but for being valid. Weights of some of the queries, heads
+ * or entries are those of a smaller problem: pointers to the first of them, and a desc with fewer (and q_offset, if the
+ * last queries are not among them). With q_starts, weights are [1, H, q_len, K]; with kv_starts, key j of an entry is
+ * its own j, and K is the largest number of keys of an entry.
+ *
+ * Bits: w is as attree_weights has it. For key_weights of a query head, w of queries 128 n ... 128 n + 127 of the
+ * entry are added up in turn, in f32, and the sums by the tree that is also that of blocks; for those of a key/value
+ * head, these sums of its query heads in turn. */
 
 /* The scores of one batch entry and head for some queries and keys, in place: of query first_query + i and key
  * first_key + j at scores[i * query_stride + j]. May be changed by an attree_score_function. Keys that a query cannot
@@ -274,6 +297,8 @@ typedef struct attree_args {
                                 laid out as below, "State algebra"; a row with a NaN or +inf score has m = +inf and
                                 l = NaN; a zero m is +0. Sinks are not part of states: attree_finish adds them. */
     attree_control *control; /* to cancel the run and to see how far it is; or NULL */
+    void *weights;           /* with ATTREE_WEIGHTS: one of the two may be NULL; lse is read */
+    float *key_weights;
 } attree_args;
 
 /* ---- The simple call --------------------------------------------------------------------------------------------- */

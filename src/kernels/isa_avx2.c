@@ -11,6 +11,7 @@ const attree__kernels attree__kernels_avx2 = {
     .pack_queries = pack_queries,
     .scratch_floats = scratch_floats,
     .fold = fold,
+    .weights = fold_weights,
     .combine = combine,
     .divide = divide,
 };

@@ -27,5 +27,6 @@
 #include "prefill.inc.c"
 #include "fold.inc.c"
 #include "combine.inc.c"
+#include "weights.inc.c"
 #include "types.inc.c"
 /* clang-format on */

@@ -14,6 +14,7 @@
 #include "attree/attree.h"
 #include "case_runner.h"
 #include "machine.h"
+#include "masks.h"
 #include "openblas.h"
 #include "options.h"
 #include "presets.h"
@@ -248,6 +249,10 @@ int run(int argc, char **argv)
     if (options.help) {
         (void)std::fputs(help_text, stdout);
         benchmark::PrintDefaultHelp();
+        return 0;
+    }
+    if (options.masks) {
+        print_masks();
         return 0;
     }
     if (!initialize_library(options))

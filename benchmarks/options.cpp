@@ -9,12 +9,13 @@ namespace bench {
 const char help_text[] =
     R"(attree_bench: speed and accuracy of attree, as fractions of what this machine can do
 
-attree_bench [[--serving] [--short] | --shape NAME ... --case FILE ...] [--tolerance X] [--no-unfused]
+attree_bench [[--serving] [--short] | --masks | --shape NAME ... --case FILE ...] [--tolerance X] [--no-unfused]
              [Google Benchmark's options]
 
   (none)         cases of real models on 1, 2, 4, ... threads, and the machine's limits
   --short        a few of them, in well under a minute
   --serving      caches as servers keep them instead: in pages, panels, tokens, quantised, ragged batches
+  --masks        masks and biases as tensors beside the same visibility by a flag or none: a table of ratios
   --shape NAME   just this case; may be repeated. NAME is
                  <decode|prefill>/<K,V type>/H<h>/G<g>/D<d>/Q<q>/K<k>/<full|causal>/T<threads>[layout]
                  ragged/<K,V type>/H<h>/G<g>/D<d>/<mix>/T<threads>[layout]
@@ -94,6 +95,8 @@ Options parse_options(int argc, char **argv)
             options.short_set = true;
         else if (argument == "--serving")
             options.serving = true;
+        else if (argument == "--masks")
+            options.masks = true;
         else if (argument == "--no-unfused")
             options.unfused = false;
         else if (argument == "--help" || argument == "-h")

@@ -16,6 +16,7 @@ struct Options {
     std::optional<double> tolerance; // --tolerance
     bool short_set = false;          // --short
     bool serving = false;            // --serving
+    bool masks = false;              // --masks
     bool unfused = true;             // not --no-unfused
     bool help = false;               // --help
     std::vector<std::string> rest;   // the program's name and what Google Benchmark should see

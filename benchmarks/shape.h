@@ -3,9 +3,9 @@
  *     <decode|prefill>/<K,V type>/H<h>/G<g>/D<d>/Q<q>/K<k>/<full|causal>/T<threads>[/page<n>][/panels|/tokens][/hot]
  *     ragged/<K,V type>/H<h>/G<g>/D<d>/<mix>/T<threads>[/page<n>][/panels|/tokens][/hot]
  *
- * K and V are f32, f16, bf16, i8, q8_0, q4_0, f8 or f8_e5m2, Q and O f32. E = D. Causal: the last query sees the last key. A
- * decode or ragged case goes through copies of K and V that together exceed the caches, as the layers of a model do;
- * /hot stays on one copy. Prefill always has one copy.
+ * K and V are f32, f16, bf16, i8, q8_0, q4_0, f8 or f8_e5m2, Q and O f32. E = D. Causal: the last query sees the last
+ * key. A decode or ragged case goes through copies of K and V that together exceed the caches, as the layers of a model
+ * do; /hot stays on one copy. Prefill always has one copy.
  *
  * decode and prefill have one batch entry. The mix of ragged is <count>x<keys> or <count>x<queries>q<keys>, joined by
  * +: so many sequences of so many keys with so many queries, one unless it is said. Each is causal, and its last query

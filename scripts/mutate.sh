@@ -14,10 +14,10 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # fault NAME FILE SED [TESTS]: a fault is what SED does to FILE. TESTS: those that should notice, as a regular expression
-# without test_; features and relations when left out.
+# without test_; features, relations, relations_scores and weights when left out.
 names=() files=() edits=() tests=()
 fault() {
-    names+=("$1") files+=("$2") edits+=("$3") tests+=("${4:-features|relations}")
+    names+=("$1") files+=("$2") edits+=("$3") tests+=("${4:-features|relations|relations_scores|weights}")
 }
 
 # Geometry.
@@ -62,7 +62,7 @@ fault blocks_at_once_seen_to_the_end src/kernels/interleave.inc.c 's/f->end\[r\]
 fault blocks_at_once_without_hidden_keys src/kernels/interleave.inc.c 's/if (strips\[n\].bundles\[0\].pierced)/if (false)/' kernels
 fault narrow_keys_scored_out_of_order src/kernels/scores.inc.c 's/part.q + n \* BUNDLE_ROWS/part.q/' kernels
 fault narrow_keys_packed_out_of_order src/kernels/pack.inc.c 's/(c + i \* lanes + n) \* SLAB/(c + n * VF_LANES + i) * SLAB/' kernels
-fault keys_not_advanced src/kernels/pack.inc.c 's/^            fours->at\[i\] += .*/            (void)i;/' kernels
+fault keys_not_advanced src/kernels/pack.inc.c 's/^        fours->at\[i\] += .*/        (void)i;/' kernels
 fault heads_in_turns_with_tiles_in_a_row src/plan.c 's/s->heads_together ? task % tiles : task \/ s->chunks/task \/ s->chunks/' bits
 fault scales_of_a_page_too_many src/block.c 's/s.page_size - (s.first + j) % s.page_size : ATTREE__BLOCK/ATTREE__BLOCK : ATTREE__BLOCK/' paged
 fault blocks_at_once_in_a_row src/task.c 's/combine_levels(w, tile, level, level + (int32_t)split);/combine_levels(w, tile, level, level + 1);/' bits
@@ -104,6 +104,7 @@ fault ended_runs_stay_open src/progress.c 's/atomic_store_explicit(&progress->be
 fault finite_numbers_become_infinite src/quant.c 's/from->count \&\& type != from->type;/0;/' append
 fault values_are_checked_after_keys_are_written src/cache.c \
     's/for_all_rows(plan, &transfers\[i\], check_rows)/for_all_rows(plan, \&transfers[0], check_rows)/' append
+fault surplus_workers_take_scratch src/task.c 's/if (place >= plan->workers).*/if (false)/' workers
 fault one_thread_does_all src/run.c 's/if (plan->workers > 1)/if (false)/' workers
 
 # Plans.
@@ -119,17 +120,21 @@ fault queries_packed_without_padding src/plan.c 's/round_up(rows, plan->kernels-
 fault states_numbered_from_zero src/plan.c 's/s->first_state = plan->states;/s->first_state = 0;/' plan
 
 # Refusals.
-fault kv_lens_beyond_room_accepted src/desc.c 's/desc->kv_lens\[b\] > room/desc->kv_lens[b] > room + 1/' arguments
-fault starts_may_decrease src/desc.c 's/if (starts\[b + 1\] < starts\[b\])/if (starts[b + 1] < 0)/' arguments
-fault starts_may_lose_tokens src/desc.c 's/if (starts\[batch\] != tokens)/if (starts[batch] > tokens)/' arguments
-fault sinks_may_be_infinite src/dtype.h 's/return bits == 0x7f800000u || /return /' arguments
-fault windows_may_be_negative src/desc.c 's/sides\[i\].given < -1/sides[i].given < -2/' arguments
-fault outputs_may_overlap_a_mask src/args.c 's/span_if(args->mask, p->mask.span)/(attree__span){0, 0}/' arguments
+fault kv_lens_beyond_room_accepted src/desc.c 's/desc->kv_lens\[b\] > room/desc->kv_lens[b] > room + 1/' arguments_desc
+fault starts_may_decrease src/desc.c 's/if (starts\[b + 1\] < starts\[b\])/if (starts[b + 1] < 0)/' arguments_desc
+fault starts_may_lose_tokens src/desc.c 's/if (starts\[batch\] != tokens)/if (starts[batch] > tokens)/' arguments_desc
+fault sinks_may_be_infinite src/dtype.h 's/return bits == 0x7f800000u || /return /' arguments_memory
+fault windows_may_be_negative src/desc.c 's/sides\[i\].given < -1/sides[i].given < -2/' arguments_desc
+fault outputs_may_overlap_a_mask src/args.c 's/span_if(args->mask, p->mask.span)/(attree__span){0, 0}/' arguments_memory
 fault finish_may_overlap_sinks src/args.c '/^static attree_status check_finished/,/^}/s/per_head(p, args->sinks), 4/(attree__span){0, 0}, 4/' partial
 fault states_of_finish_may_overflow src/args.c '/^static attree_status check_finished/,/^}/s/if (p->states_span.high < 0)/if (false)/' partial
 fault values_may_be_appended_to_inputs src/args.c 's/{"cache_v", t->cache_v, p->v_span, attree__dtype_alignment(p->v_type), true}/{"cache_v", t->cache_v, p->v_span, attree__dtype_alignment(p->v_type), false}/' append
 fault scales_may_be_appended_to_inputs src/args.c 's/t->cache_k_scales), p->k_scales_span, 4, true/t->cache_k_scales), p->k_scales_span, 4, false/' append
-fault block_needs_no_score src/args.c 's/ && args->block && !args->score/ \&\& false/' arguments
+fault scan_skips_a_step_too_much src/kernels/scan.inc.c 's/        from = at_most(from + SCAN_STEP, to);/        from = at_most(from + 2 * SCAN_STEP, to);/' scan
+fault scan_drops_a_mask_with_holes src/kernels/scan.inc.c 's/(word - each) & ~word & sign/0/' scan
+fault scan_drops_a_bias src/kernels/scan.inc.c 's/: word & ~sign;/: 0;/' scan
+fault scan_shares_masks_of_heads src/kernels/scan.inc.c 's/if (!shared || at.query/if (at.query/' scan
+fault block_needs_no_score src/args.c 's/ && args->block && !args->score/ \&\& false/' arguments_memory
 
 # What random problems notice.
 fault mask_dropped_where_block_is_full src/block.c 's/^        t->score = NULL;/        t->score = NULL, t->mask.data = NULL;/' differential

@@ -289,6 +289,8 @@ bool attree__block_init(attree__block *block, const attree__worker *worker, cons
     find_ranges(&block->fold, p, tile, first, ranges);
     if (args->block)
         classify(block, args, left < ATTREE__BLOCK ? left : ATTREE__BLOCK, ranges);
+    if (block->fold.terms && !block->terms.score && worker->plan->kernels->scan)
+        worker->plan->kernels->scan(&block->terms, tile->rows, ranges, ranges + tile->rows);
     const attree__keys seen = seen_keys(&block->fold, first);
     if (seen.first >= seen.end)
         return false;

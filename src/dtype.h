@@ -17,13 +17,13 @@
 
 typedef struct attree__dtype {
     const char *name;
-    int8_t bytes, numbers; /* of a unit */
     attree__scales scales;
+    uint8_t bytes, numbers; /* of a unit */
     bool is_float;
 } attree__dtype;
 
-#define ATTREE__FLOAT_ENTRY(TYPE, name, bytes, numbers, scales) {#name, bytes, numbers, scales, true},
-#define ATTREE__CACHE_ENTRY(TYPE, name, bytes, numbers, scales) {#name, bytes, numbers, scales, false},
+#define ATTREE__FLOAT_ENTRY(TYPE, name, bytes, numbers, scales) {#name, scales, bytes, numbers, true},
+#define ATTREE__CACHE_ENTRY(TYPE, name, bytes, numbers, scales) {#name, scales, bytes, numbers, false},
 
 /* By attree_dtype. */
 static const attree__dtype attree__dtypes[] = {ATTREE__FLOAT_DTYPES(ATTREE__FLOAT_ENTRY)
@@ -216,7 +216,8 @@ static inline float attree__get_q8_0(const void *row, int64_t i)
 {
     float scale;
     const uint8_t *const codes = attree__block_codes(row, i / ATTREE__QUANT_BLOCK, 34, &scale);
-    return scale * (float)(int8_t)codes[i % ATTREE__QUANT_BLOCK];
+    const int8_t integer = (int8_t)codes[i % ATTREE__QUANT_BLOCK];
+    return scale * (float)integer;
 }
 
 /* Low halves of the 16 bytes, then high ones. */

@@ -129,6 +129,10 @@ typedef struct attree__kernels {
     /* Tiles of at most so many rows may gain when several blocks are folded at once; 0: none do. */
     int64_t (*interleaved_rows)(int32_t k_type, int32_t v_type);
 
+    /* Leaves out of first[r] ... end[r] - 1, keys of the block that row r sees, what a bias of -inf or a mask hides at
+     * either end, and bias or mask (data becomes NULL) when they then change no score of the block. NULL: does not. */
+    void (*scan)(attree__terms *terms, int64_t rows, int32_t *first, int32_t *end);
+
     /* Query rows as f32, in bundles of bundle_rows: [bundle][D][bundle_rows], the last one padded with zeros. packed
      * has room for ATTREE__LANES more numbers, which may be overwritten. */
     void (*pack_queries)(float *packed, const attree__queries *queries, int64_t qk_width);

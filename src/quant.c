@@ -201,6 +201,7 @@ static const quantiser quantisers[] = {ATTREE__DTYPES(ENTRY)};
 
 attree_status attree__quant_check(int32_t type, const attree__numbers *from) { return quantisers[type].check(from); }
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): write_i8 writes it */
 void attree__quant_row(void *row, int32_t type, int64_t width, const attree__numbers *from, float *scale)
 {
     const row_target to = {row, width, scale};

@@ -10,7 +10,11 @@
 
 enum { PANEL = 16, BLOCK = 32 };
 
-static bool has_blocks(int32_t type) { return type == ATTREE_Q8_0 || type == ATTREE_Q4_0; }
+const int32_t quantised_types[QUANTISED_TYPES] = {ATTREE_I8, ATTREE_Q8_0, ATTREE_Q4_0, ATTREE_F8_E4M3, ATTREE_F8_E5M2};
+
+_Static_assert(QUANTISED_TYPES == ATTREE__DTYPE_COUNT - ATTREE_I8, "quantised_types lacks a type");
+
+bool has_blocks(int32_t type) { return type == ATTREE_Q8_0 || type == ATTREE_Q4_0; }
 
 /* Bytes of what strides count. */
 static int64_t unit_bytes(int32_t type) { return (int64_t)attree_row_bytes(type, has_blocks(type) ? BLOCK : 1); }

@@ -54,6 +54,13 @@ void describe_values(attree_desc *desc, const cache *v);
 /* Sets what args has of both. */
 void point_to_caches(attree_args *args, const cache *k, const cache *v);
 
+/* The types of k and v alone. */
+enum { QUANTISED_TYPES = 5 };
+extern const int32_t quantised_types[QUANTISED_TYPES];
+
+/* Whether numbers come in blocks of 32. */
+bool has_blocks(int32_t type);
+
 /* A short name of a type, "q8_0". */
 const char *type_name(int32_t type);
 

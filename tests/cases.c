@@ -213,8 +213,7 @@ void solve(job *j)
     const attree_desc *d = &j->desc;
     void *const q = converted(j->t.q, j->t.q_count, d->q_type), *const k = converted(j->t.k, j->t.k_count, d->k_type),
                 *const v = converted(j->t.v, j->t.v_count, d->v_type);
-    memset(j->t.o, 0xff, (size_t)j->t.o_count * sizeof(float));
-    memset(j->t.lse, 0xff, (size_t)j->t.lse_count * sizeof(float));
+    forget_results(&j->t);
     attree_args args = j->args;
     args.q = q;
     args.k = k;
@@ -376,4 +375,25 @@ void expect_attention(const job *j, score_rule rule)
             for (int64_t i = 0; i < entry_of(j, b).q_len; i++)
                 expect_attention_row(j, (const int64_t[3]){b, h, i}, rule, s);
     free(s);
+}
+
+job make_given_job(const attree_desc *desc, const float *k, const float *v)
+{
+    attree_desc d = *desc;
+    d.flags |= ATTREE_USE_SCALE;
+    d.scale = desc->flags & ATTREE_USE_SCALE ? desc->scale : 1.0f;
+    job j = make_job(&d, 1);
+    for (int64_t i = 0; i < j.t.q_count; i++)
+        j.t.q[i] = 1.0f;
+    for (int64_t i = 0; i < j.t.k_count; i++)
+        j.t.k[i] = k[i % d.kv_len];
+    for (int64_t i = 0; i < j.t.v_count; i++)
+        j.t.v[i] = v[i / d.v_width % d.kv_len];
+    return j;
+}
+
+void check_given(const job *j)
+{
+    for (int64_t row = 0; row < j->t.lse_count; row++)
+        expect_row(j, row, j->real[0], j->real[1]);
 }

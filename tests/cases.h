@@ -70,4 +70,9 @@ void set_type(job *j, int32_t type);
 /* Each is written to every element of keys `first` ... `end` - 1 in K and V, of all heads of one batch entry. */
 void fill_keys(job *j, int64_t b, int64_t first, int64_t end, float number);
 
+/* q = 1, D = 1, scale 1 or desc's: scores are k. */
+job make_given_job(const attree_desc *desc, const float *k, const float *v);
+/* real[0] and real[1] are o and lse of every row. */
+void check_given(const job *j);
+
 #endif /* ATTREE_TESTS_CASES_H */

@@ -79,11 +79,19 @@ attree_desc make_desc(int64_t batch, int64_t q_heads, int64_t kv_heads, int64_t 
     };
 }
 
-static float *nan_floats(int64_t count)
+float *nan_floats(int64_t count)
 {
     float *const numbers = malloc((size_t)count * sizeof(float) + 1);
     assert_non_null(numbers);
     memset(numbers, 0xff, (size_t)count * sizeof(float));
+    return numbers;
+}
+
+float *random_floats(int64_t count, uint64_t seed, float low, float high)
+{
+    random_source random = {seed * 2 + 1};
+    float *const numbers = nan_floats(count);
+    fill_random(numbers, count, &random, low, high);
     return numbers;
 }
 
@@ -147,10 +155,15 @@ void run_expecting(attree_status expected, const attree_desc *desc, const attree
                  attree_last_error());
 }
 
-void run_tensors(const attree_desc *desc, const tensors *t)
+void forget_results(const tensors *t)
 {
     memset(t->o, 0xff, (size_t)t->o_count * sizeof(float));
     memset(t->lse, 0xff, (size_t)t->lse_count * sizeof(float));
+}
+
+void run_tensors(const attree_desc *desc, const tensors *t)
+{
+    forget_results(t);
     const attree_args args = {.q = t->q, .k = t->k, .v = t->v, .o = t->o, .lse = t->lse};
     run_expecting(ATTREE_OK, desc, &args);
 }

@@ -32,6 +32,9 @@ float random_float(random_source *random, float low, float high);
 /* Uniform in {low, ..., high}. */
 int64_t random_integer(random_source *random, int64_t low, int64_t high);
 void fill_random(float *numbers, int64_t count, random_source *random, float low, float high);
+/* Freed by the caller. NaN; uniform in [low, high). */
+float *nan_floats(int64_t count);
+float *random_floats(int64_t count, uint64_t seed, float low, float high);
 
 /* count floats whose last (or first, with at_start) byte touches a page that may not be accessed, on both sides of the
  * mapping. Freed by guarded_free. All are NaN. */
@@ -54,6 +57,8 @@ attree_desc make_desc(int64_t batch, int64_t q_heads, int64_t kv_heads, int64_t 
 /* q, k, v uniform in [-1, 1), of the types that desc says, in memory for f32; o and lse NaN. */
 tensors make_tensors(const attree_desc *desc, uint64_t seed);
 void free_tensors(tensors *t);
+/* Fills o and lse with NaN, so that what a run does not write shows. */
+void forget_results(const tensors *t);
 
 /* Plans and runs with o, lse and workspace filled with NaN bytes before; fails the test unless status is as expected.
  */

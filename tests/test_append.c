@@ -31,8 +31,6 @@ typedef struct append_problem {
     int32_t *table;
 } append_problem;
 
-static bool blocked(int32_t type) { return type == ATTREE_Q8_0 || type == ATTREE_Q4_0; }
-
 static int64_t kv_len_of(const append_problem *p, int64_t b) { return p->c->kv_lens ? ragged_lens[b] : ROOM; }
 static int64_t q_start_of(const append_problem *p, int64_t b) { return p->c->ragged ? ragged_starts[b] : 0; }
 static int64_t q_len_of(const append_problem *p, int64_t b)
@@ -97,8 +95,8 @@ static void make_table(append_problem *p)
 static void describe(append_problem *p)
 {
     const append_case *c = p->c;
-    p->desc = make_desc(B, H, G, c->ragged ? RAGGED_QUERIES : QUERIES, ROOM, blocked(c->k_type) ? 64 : 21,
-                        blocked(c->v_type) ? 32 : 37);
+    p->desc = make_desc(B, H, G, c->ragged ? RAGGED_QUERIES : QUERIES, ROOM, has_blocks(c->k_type) ? 64 : 21,
+                        has_blocks(c->v_type) ? 32 : 37);
     p->desc.flags = ATTREE_CAUSAL;
     p->desc.q_starts = c->ragged ? ragged_starts : NULL;
     p->desc.kv_lens = c->kv_lens ? ragged_lens : NULL;
@@ -273,10 +271,10 @@ static void new_tokens_go_where_they_belong(void **state)
         for (int i = 0; i < 6; i++)
             for (int variant = 0; variant < 16; variant++, n++) {
                 const append_case c = {.k_type = type,
-                                       .v_type = (int32_t)(n % 7),
+                                       .v_type = (int32_t)((n + n / 16) % ATTREE__DTYPE_COUNT),
                                        .source_type = (int32_t)(n / 2 % 3),
                                        .page_size = page_sizes[i],
-                                       .panels = variant & 1 && !blocked(type) && page_sizes[i] % 16 == 0,
+                                       .panels = variant & 1 && !has_blocks(type) && page_sizes[i] % 16 == 0,
                                        .token_major = variant & 2,
                                        .strided = variant & 4,
                                        .ragged = variant & 8,
@@ -344,7 +342,7 @@ static void attention_follows_appending(void **state)
         attree_desc whole = make_desc(1, H, G, TOKENS, TOKENS, WIDTH, WIDTH);
         whole.flags = ATTREE_CAUSAL;
         life l = {
-            .k = make_cache(&(cache_layout){PAGES, G, PAGE, WIDTH, type, !blocked(type), true, false, false, false}),
+            .k = make_cache(&(cache_layout){PAGES, G, PAGE, WIDTH, type, !has_blocks(type), true, false, false, false}),
             .v = make_cache(&(cache_layout){PAGES, G, PAGE, WIDTH, type, false, true, false, false, false}),
             .original = make_tensors(&whole, (uint64_t)type),
             .right = make_tensors(&whole, (uint64_t)type),

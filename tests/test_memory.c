@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../src/dtype.h"
 #include "caches.h"
 #include "support.h"
 
@@ -421,7 +422,7 @@ static void check_problem(problem *p, crew *c, const char *what)
 
 static bool possible(layout l, int32_t type)
 {
-    const bool panels = l == PANELS || l == PAGED_PANELS, blocks = type == ATTREE_Q8_0 || type == ATTREE_Q4_0;
+    const bool panels = l == PANELS || l == PAGED_PANELS, blocks = has_blocks(type);
     return !(panels && blocks);
 }
 
@@ -430,10 +431,11 @@ static void runs_stay_inside_their_memory(void **state)
     (void)state;
     crew c = {.plan = NULL};
     start_crew(&c);
-    for (int n = 0; n < LAYOUTS * 7 * 4; n++) {
+    for (int n = 0; n < LAYOUTS * ATTREE__DTYPE_COUNT * 4; n++) {
         const layout l = (layout)(n % LAYOUTS);
-        const int32_t type = n / LAYOUTS % 7;
-        const bool prefill = n / LAYOUTS / 7 % 2, terms = n / LAYOUTS / 14;
+        const int32_t type = n / LAYOUTS % ATTREE__DTYPE_COUNT;
+        const bool prefill = n / LAYOUTS / ATTREE__DTYPE_COUNT % 2;
+        const bool terms = n / LAYOUTS / ATTREE__DTYPE_COUNT / 2;
         if (!possible(l, type) || thinned_out())
             continue;
         char what[64];

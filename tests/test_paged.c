@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../src/dtype.h"
 #include "caches.h"
 
 enum { B = 3, H = 4, G = 2, NO_WINDOW = -1 };
@@ -34,12 +35,9 @@ typedef struct paged_problem {
     int64_t o_count, lse_count;
 } paged_problem;
 
-static bool blocked(int32_t type) { return type == ATTREE_Q8_0 || type == ATTREE_Q4_0; }
-
 static float *random_numbers(int64_t count, random_source *random)
 {
-    float *const numbers = malloc((size_t)count * sizeof(float) + 1);
-    assert_non_null(numbers);
+    float *const numbers = nan_floats(count);
     fill_random(numbers, count, random, -1.0f, 1.0f);
     return numbers;
 }
@@ -55,7 +53,8 @@ static int64_t first_seen(const paged_problem *p, int64_t b)
 
 static void describe_problem(paged_problem *p, const paged_case *c)
 {
-    p->dense = make_desc(B, H, G, c->q_len, c->kv_most, blocked(c->k_type) ? 32 : 19, blocked(c->v_type) ? 64 : 37);
+    p->dense =
+        make_desc(B, H, G, c->q_len, c->kv_most, has_blocks(c->k_type) ? 32 : 19, has_blocks(c->v_type) ? 64 : 37);
     p->dense.flags = c->flags | (c->window_left >= 0 ? ATTREE_USE_WINDOW : 0u);
     p->dense.window_left = c->window_left;
     p->dense.window_right = -1;
@@ -132,10 +131,12 @@ static void make_caches(paged_problem *p, const paged_case *c)
     const int64_t kv = c->kv_most, size = c->page_size;
     p->dense_k = make_cache(&(cache_layout){B, G, kv, p->dense.qk_width, c->k_type, false, false, false, false, false});
     p->dense_v = make_cache(&(cache_layout){B, G, kv, p->dense.v_width, c->v_type, false, false, false, false, false});
-    p->paged_k = make_cache(&(cache_layout){p->paged.page_count, G, size, p->dense.qk_width, c->k_type, c->panels,
-                                            c->token_major, c->apart, c->at_start, c->spread && !blocked(c->k_type)});
-    p->paged_v = make_cache(&(cache_layout){p->paged.page_count, G, size, p->dense.v_width, c->v_type, false,
-                                            c->token_major, c->apart, c->at_start, c->spread && !blocked(c->v_type)});
+    p->paged_k =
+        make_cache(&(cache_layout){p->paged.page_count, G, size, p->dense.qk_width, c->k_type, c->panels,
+                                   c->token_major, c->apart, c->at_start, c->spread && !has_blocks(c->k_type)});
+    p->paged_v =
+        make_cache(&(cache_layout){p->paged.page_count, G, size, p->dense.v_width, c->v_type, false, c->token_major,
+                                   c->apart, c->at_start, c->spread && !has_blocks(c->v_type)});
     describe_keys(&p->dense, &p->dense_k);
     describe_values(&p->dense, &p->dense_v);
     describe_keys(&p->paged, &p->paged_k);
@@ -250,12 +251,12 @@ static void pages_have_the_bits_of_a_dense_cache(void **state)
     (void)state;
     random_source random = {1};
     for (int n = 0; n < PAGE_SIZES; n++)
-        for (int32_t type = ATTREE_F32; type <= ATTREE_F8_E4M3; type++)
+        for (int32_t type = ATTREE_F32; type < ATTREE__DTYPE_COUNT; type++)
             for (int round = 0; round < 3; round++) {
                 paged_case c = random_case(&random);
                 c.page_size = page_sizes[n];
                 c.k_type = type;
-                c.v_type = (type + round) % (ATTREE_F8_E4M3 + 1);
+                c.v_type = (type + round) % ATTREE__DTYPE_COUNT;
                 check_case(&c, 1);
             }
 }
@@ -265,12 +266,12 @@ static void pages_of_spread_rows_have_the_bits_of_a_dense_cache(void **state)
     (void)state;
     random_source random = {5};
     for (int n = 0; n < PAGE_SIZES; n++)
-        for (int32_t type = ATTREE_F32; type <= ATTREE_F8_E4M3; type++) {
+        for (int32_t type = ATTREE_F32; type < ATTREE__DTYPE_COUNT; type++) {
             paged_case c = random_case(&random);
             c.page_size = page_sizes[n];
             c.spread = true;
             c.k_type = type;
-            c.v_type = (type + n) % (ATTREE_F8_E4M3 + 1);
+            c.v_type = (type + n) % ATTREE__DTYPE_COUNT;
             check_case(&c, 1);
         }
 }
@@ -278,16 +279,16 @@ static void pages_of_spread_rows_have_the_bits_of_a_dense_cache(void **state)
 static void pages_of_panels_have_the_bits_of_a_dense_cache(void **state)
 {
     (void)state;
-    static const int32_t types[] = {ATTREE_F32, ATTREE_F16, ATTREE_BF16, ATTREE_I8, ATTREE_F8_E4M3};
+    static const int32_t types[] = {ATTREE_F32, ATTREE_F16, ATTREE_BF16, ATTREE_I8, ATTREE_F8_E4M3, ATTREE_F8_E5M2};
     random_source random = {3};
     for (int n = 0; n < PAGE_SIZES; n++)
-        for (int t = 0; t < 5; t++)
+        for (int t = 0; t < 6; t++)
             for (int round = 0; round < 3; round++) {
                 paged_case c = random_case(&random);
                 c.page_size = page_sizes[n];
                 c.panels = true;
                 c.k_type = types[t];
-                c.v_type = (types[t] + round) % (ATTREE_F8_E4M3 + 1);
+                c.v_type = (types[t] + round) % ATTREE__DTYPE_COUNT;
                 if (c.page_size % 16 == 0)
                     check_case(&c, 1);
             }
@@ -306,12 +307,12 @@ static void every_row_count_has_the_bits_of_a_dense_cache(void **state)
                 .kv_most = 270,
                 .window_left = n % 3 ? NO_WINDOW : 40,
                 .flags = ATTREE_CAUSAL,
-                .k_type = (n + variant) % 7,
-                .v_type = (n + variant / 2) % 7,
+                .k_type = (n + variant) % ATTREE__DTYPE_COUNT,
+                .v_type = (n + variant / 2) % ATTREE__DTYPE_COUNT,
                 .apart = true,
                 .at_start = variant & 2,
                 .token_major = variant & 4,
-                .panels = variant & 1 && !blocked((n + variant) % 7),
+                .panels = variant & 1 && !has_blocks((n + variant) % ATTREE__DTYPE_COUNT),
                 .seed = (uint64_t)(n * 8 + variant),
             };
             check_case(&c, 1);
@@ -331,8 +332,8 @@ static void few_keys_have_the_bits_of_a_dense_cache(void **state)
                                       .kv_most = keys,
                                       .window_left = keys % 4 == 3 ? 2 : NO_WINDOW,
                                       .flags = ATTREE_CAUSAL,
-                                      .k_type = (int32_t)(keys + n) % 7,
-                                      .v_type = (int32_t)(keys + queries) % 7,
+                                      .k_type = (int32_t)(keys + n) % ATTREE__DTYPE_COUNT,
+                                      .v_type = (int32_t)(keys + queries) % ATTREE__DTYPE_COUNT,
                                       .apart = keys % 2,
                                       .at_start = queries % 2,
                                       .shared = keys % 3 == 0,
@@ -350,8 +351,8 @@ static void threads_have_the_bits_of_a_dense_cache(void **state)
                               .kv_most = n % 2 ? 3000 : 600,
                               .window_left = n % 3 ? NO_WINDOW : 520,
                               .flags = n % 4 < 2 ? ATTREE_CAUSAL : 0,
-                              .k_type = n % 7,
-                              .v_type = (n + 3) % 7,
+                              .k_type = n % ATTREE__DTYPE_COUNT,
+                              .v_type = (n + 3) % ATTREE__DTYPE_COUNT,
                               .token_major = n % 3 == 0,
                               .shared = n % 4 == 1,
                               .seed = (uint64_t)n};
@@ -498,12 +499,12 @@ static void prefill_and_decode_in_one_call_have_the_bits_of_each_alone(void **st
     const int64_t sizes[] = {16, 48, 11, 64};
     attree_isa isas[8];
     const int count = available_isas(isas);
-    for (int32_t type = ATTREE_F32; type <= ATTREE_F8_E4M3; type++)
+    for (int32_t type = ATTREE_F32; type < ATTREE__DTYPE_COUNT; type++)
         for (int n = 0; n < 4; n++) {
             if (thinned_out())
                 continue;
             ragged_problem p;
-            make_ragged(&p, sizes[n], type, n % 2 && !blocked(type));
+            make_ragged(&p, sizes[n], type, n % 2 && !has_blocks(type));
             p.desc.isa = (int32_t)isas[(type + n) % count];
             p.desc.threads = n % 2 ? 3 : 1;
             memset(p.o, 0xff, (size_t)(H * ragged_starts[SEQUENCES] * 64) * sizeof(float));
@@ -525,11 +526,11 @@ static void weights_over_pages_are_those_over_a_dense_cache(void **state)
                               .kv_most = 320,
                               .window_left = n % 2 ? 100 : NO_WINDOW,
                               .flags = ATTREE_CAUSAL,
-                              .k_type = n % 7,
+                              .k_type = n % ATTREE__DTYPE_COUNT,
                               .v_type = n % 5,
                               .apart = true,
                               .at_start = n % 2,
-                              .panels = page_sizes[n] % 16 == 0 && !blocked(n % 7),
+                              .panels = page_sizes[n] % 16 == 0 && !has_blocks(n % ATTREE__DTYPE_COUNT),
                               .seed = (uint64_t)n};
         paged_problem p;
         make_problem(&p, &c);

@@ -83,8 +83,7 @@ static void run_plan(const decoder *s, const attree_plan *plan)
     void *const workspace = aligned_alloc(64, bytes);
     assert_non_null(workspace);
     memset(workspace, 0xff, bytes);
-    memset(s->t.o, 0xff, (size_t)s->t.o_count * sizeof(float));
-    memset(s->t.lse, 0xff, (size_t)s->t.lse_count * sizeof(float));
+    forget_results(&s->t);
     const attree_args args = {.size = sizeof args,
                               .q = s->t.q,
                               .k = s->t.k,

@@ -505,6 +505,46 @@ static void many_entries_far_apart(void **state)
     free(v);
 }
 
+/* ---- The workspace ---- */
+
+/* case 41: a workspace that other problems have used, and is not cleared, changes nothing */
+static void workspaces_can_be_used_again(void **state)
+{
+    (void)state;
+    const int64_t shapes[][7] = {{1, 1, 1, 1, 6000, 16, 16}, {2, 4, 2, 40, 300, 8, 24}, {1, 2, 1, 1, 1, 3, 3},
+                                 {3, 2, 2, 5, 700, 33, 1},   {1, 8, 1, 90, 90, 24, 8},  {1, 1, 1, 0, 4, 2, 2}};
+    enum { ROOM = 1 << 24 };
+    void *const workspace = aligned_alloc(64, ROOM);
+    assert_non_null(workspace);
+    memset(workspace, 0xff, ROOM);
+    for (size_t n = 0; n < 4 * COUNT_OF(shapes); n++) {
+        const int64_t *const s = shapes[n % COUNT_OF(shapes)];
+        attree_desc d = make_desc(s[0], s[1], s[2], s[3], s[4], s[5], s[6]);
+        d.threads = n % 4 == 3 ? 1 : 3;
+        d.flags = n / COUNT_OF(shapes) % 2 ? ATTREE_CAUSAL : 0;
+        tensors t = make_tensors(&d, n);
+        float *const expected = result_of(&d, &t);
+        attree_plan *plan;
+        assert_int_equal(attree_plan_create(&plan, &d), ATTREE_OK);
+        assert_true(attree_plan_workspace(plan) <= ROOM);
+        const attree_args args = {.size = sizeof args,
+                                  .q = t.q,
+                                  .k = t.k,
+                                  .v = t.v,
+                                  .o = t.o,
+                                  .lse = t.lse,
+                                  .workspace = workspace,
+                                  .workspace_bytes = ROOM};
+        assert_int_equal(attree_run(plan, &args), ATTREE_OK);
+        assert_same_bits(expected, t.o, t.o_count);
+        assert_same_bits(expected + t.o_count, t.lse, t.lse_count);
+        attree_plan_destroy(plan);
+        free(expected);
+        free_tensors(&t);
+    }
+    free(workspace);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -519,6 +559,7 @@ int main(void)
         cmocka_unit_test(tensors_backwards),
         cmocka_unit_test(strides_near_32_bits),
         cmocka_unit_test(many_entries_far_apart),
+        cmocka_unit_test(workspaces_can_be_used_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 /* Which keys a row sees: rows that see none, masks, causal alignment, windows. Numbers are those of README.md. */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -428,6 +429,90 @@ static void windows_are_exact(void **state)
     }
 }
 
+/* ---- Masks made of the lowest number ---- */
+
+static const struct lowest {
+    int32_t type;
+    float number;
+} lowest[] = {
+    {ATTREE_F32, -FLT_MAX}, {ATTREE_F16, -65504.0f}, {ATTREE_BF16, -0x1.fep127f},
+    {ATTREE_F32, -1e9f},    {ATTREE_BF16, -0x1p30f},
+};
+
+/* The first number[0] keys have the lowest number, of number[1], added. */
+static double lowest_first(const job *j, const int64_t at[4], double s)
+{
+    return at[3] < j->number[0] ? s + (double)lowest[j->number[1]].number : s;
+}
+
+static double lowest_first_causal(const job *j, const int64_t at[4], double s)
+{
+    return geometry(j, at, lowest_first(j, at, s));
+}
+
+static void check_lowest(const job *j) { expect_attention(j, lowest_first_causal); }
+
+static void check_case_110(const job *j)
+{
+    expect_attention(j, lowest_first_causal);
+    if (j->desc.o_type == ATTREE_F32)
+        for (int64_t row = 0; row < j->t.lse_count; row++)
+            expect_row(j, row, 284.0, log(313.0));
+}
+
+/* cases 109, 110: keys with the type's lowest number have weight 0 beside others; among themselves they are equal, and
+ * the row is their average, not NaN and not 0; with causal nothing is added up to -inf */
+static void lowest_numbers_are_numbers(void **state)
+{
+    (void)state;
+    const int64_t sizes[][3] = {{1, 5, 2},     {1, 5, 5},      {30, 30, 30},   {30, 30, 7},
+                                {1, 600, 300}, {26, 600, 256}, {40, 300, 300}, {9, 4, 4}};
+    for (size_t n = 0; n < COUNT_OF(sizes) * COUNT_OF(lowest); n++)
+        for (uint32_t flags = 0; flags <= ATTREE_CAUSAL; flags++) {
+            const int64_t *const size = sizes[n / COUNT_OF(lowest)];
+            attree_desc d = make_desc(1, 2, 1, size[0], size[1], 4, 3);
+            d.flags = flags;
+            job j = make_counting_job(&d);
+            j.number[0] = size[2];
+            j.number[1] = (int64_t)(n % COUNT_OF(lowest));
+            give_bias(&j, lowest[n % COUNT_OF(lowest)].type, lowest_first);
+            in_every_type(&j, check_lowest);
+            free_job(&j);
+        }
+}
+
+/* case 110, its own numbers */
+static void a_block_of_lowest_numbers(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < 2 * COUNT_OF(lowest); n++) {
+        const attree_desc d = make_desc(2, 3, 3, n % 2 ? 30 : 1, 441, 8, 4);
+        job j = make_counting_job(&d);
+        j.number[0] = 128;
+        j.number[1] = (int64_t)n / 2;
+        give_bias(&j, lowest[n / 2].type, lowest_first);
+        in_every_type(&j, check_case_110);
+        free_job(&j);
+    }
+}
+
+/* case 109: a score beside the lowest number is absorbed, and two lowest numbers hide the key: -inf */
+static void scores_beside_the_lowest_number(void **state)
+{
+    (void)state;
+    const float v[3] = {3, 6, 9}, five[3] = {5, -5, 1}, low[3] = {-FLT_MAX, -FLT_MAX, 0};
+    for (int n = 0; n < 4; n++) {
+        const attree_desc d = make_desc(1, 1, 1, n % 2 ? 30 : 1, 3, 1, 2);
+        job j = make_given_job(&d, n < 2 ? five : low, v);
+        j.number[0] = n < 2 ? 3 : 2;
+        give_bias(&j, ATTREE_F32, lowest_first);
+        j.real[0] = n < 2 ? 6.0 : 9.0;
+        j.real[1] = n < 2 ? -(double)FLT_MAX : 0.0;
+        on_every_path(&j, check_given);
+        free_job(&j);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -444,6 +529,9 @@ int main(void)
         cmocka_unit_test(defaults_are_neutral),
         cmocka_unit_test(prefill_and_decode_have_the_same_window),
         cmocka_unit_test(windows_are_exact),
+        cmocka_unit_test(lowest_numbers_are_numbers),
+        cmocka_unit_test(a_block_of_lowest_numbers),
+        cmocka_unit_test(scores_beside_the_lowest_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

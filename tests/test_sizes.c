@@ -393,7 +393,7 @@ static void check_pages(int32_t type, bool panels)
 static void pages_far_apart(void **state)
 {
     (void)state;
-    for (int32_t type = ATTREE_F32; type <= ATTREE_F8_E4M3; type++) {
+    for (int32_t type = ATTREE_F32; type < ATTREE__DTYPE_COUNT; type++) {
         if (type != ATTREE_I8 && thinned_out())
             continue;
         check_pages(type, false);

@@ -1,17 +1,7 @@
 /* The kernel texts on AVX2. */
 #include "../simd/avx2.h"
-#include "kernels.inc.c"
 
-const attree__kernels attree__kernels_avx2 = {
-    .name = "avx2",
-    .isa = ATTREE_ISA_AVX2,
-    .bundle_rows = BUNDLE_ROWS,
-    .decode_rows = STRIP_ROWS,
-    .interleaved_rows = interleaved_rows,
-    .pack_queries = pack_queries,
-    .scratch_floats = scratch_floats,
-    .fold = fold,
-    .weights = fold_weights,
-    .combine = combine,
-    .divide = divide,
-};
+#define TABLE attree__kernels_avx2
+#define TABLE_NAME "avx2"
+#define TABLE_ISA ATTREE_ISA_AVX2
+#include "kernels.inc.c"

@@ -1,4 +1,5 @@
-/* All kernel texts in order, for one instruction set whose simd header is included before. */
+/* All kernel texts in order, and the table, for one instruction set: whose simd header is included before, and TABLE,
+ * TABLE_NAME and TABLE_ISA defined. */
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -22,6 +23,7 @@
 #include "values.inc.c"
 #include "strip.inc.c"
 #include "terms.inc.c"
+#include "scan.inc.c"
 #include "decode.inc.c"
 #include "interleave.inc.c"
 #include "prefill.inc.c"
@@ -30,3 +32,18 @@
 #include "weights.inc.c"
 #include "types.inc.c"
 /* clang-format on */
+
+const attree__kernels TABLE = {
+    .name = TABLE_NAME,
+    .isa = TABLE_ISA,
+    .bundle_rows = BUNDLE_ROWS,
+    .decode_rows = STRIP_ROWS,
+    .interleaved_rows = interleaved_rows,
+    .scan = scan,
+    .pack_queries = pack_queries,
+    .scratch_floats = scratch_floats,
+    .fold = fold,
+    .weights = fold_weights,
+    .combine = combine,
+    .divide = divide,
+};

@@ -8,7 +8,7 @@
  * load_: VF_LANES numbers, without scales, from the unit at `at` on; of a block, whose codes start there, from its
  * number n on. LANE_: how many numbers share a lane of 32 bits where keys are transposed: narrow ones are transposed as
  * they lie and become f32 after, with a half or a quarter of the shuffles. (f16 does not gain: its conversion wants
- * them side by side. Those of a block are adjacent, those of two are not.) lane_: number n of each lane, where there
+ * them side by side.) lane_: number n of each lane, where there
  * are several. store_: the other way, rounded; for float types. NaN must be the canonical one. */
 
 #define LANE_f32 1
@@ -30,16 +30,16 @@ ATTREE_INLINE void store_bf16(void *at, vf x) { vf_store_bf16(at, x); }
 ATTREE_INLINE vf load_i8(const void *at, int64_t n) { return vf_load_i8((const char *)at + n); }
 ATTREE_INLINE vf lane_i8(vf lanes, const int n) { return vf_i8_of(lanes, n); }
 
-#define LANE_q8_0 (VF_LANES * 4 <= ATTREE__QUANT_BLOCK ? 4 : 1)
+#define LANE_q8_0 4
 ATTREE_INLINE vf load_q8_0(const void *at, int64_t n) { return vf_load_i8((const char *)at + n); }
 ATTREE_INLINE vf lane_q8_0(vf lanes, const int n) { return vf_i8_of(lanes, n); }
 
-#define LANE_q4_0 1 /* low halves of 16 bytes, then high ones */
+#define LANE_q4_0 4 /* low halves of 16 bytes, then high ones */
 ATTREE_INLINE vf load_q4_0(const void *at, int64_t n)
 {
     return vf_load_u4((const char *)at + n % 16, (int)(n / 16 * 4));
 }
-ATTREE_INLINE vf lane_q4_0(vf lanes, const int n) { return (void)n, lanes; }
+ATTREE_INLINE vf lane_q4_0(vf lanes, const int n) { return vf_u4_of(lanes, n); }
 
 #define LANE_f8 4
 ATTREE_INLINE vf load_f8(const void *at, int64_t n) { return vf_load_f8((const char *)at + n); }
@@ -62,16 +62,13 @@ ATTREE_INLINE vf load_from(const void *at, const int32_t type, int64_t n)
     return vf_zero();
 }
 
-#define LANE(TYPE, name, ...)                                                                                          \
-    case ATTREE_##TYPE: return LANE_##name;
+#define LANE(TYPE, name, ...) LANE_##name,
 
 /* Numbers of a row that share a lane where keys are transposed. */
 ATTREE_INLINE int lane_numbers(const int32_t type)
 {
-    switch ((attree_dtype)type) {
-        ATTREE__DTYPES(LANE)
-    }
-    return 1;
+    static const int numbers[] = {ATTREE__DTYPES(LANE)};
+    return numbers[type];
 }
 
 #define NUMBER(TYPE, name, ...)                                                                                        \

@@ -4,8 +4,12 @@
  * Only keys from <= j < to of the block are read; what a slab holds beyond them is zero. Padding takes part in
  * arithmetic whose results are masked or never stored. */
 
-/* Columns that are transposed at once. */
-ATTREE_INLINE int64_t square_columns(const int32_t type) { return VF_LANES * lane_numbers(type); }
+/* Lanes of 32 bits of each key that are transposed at once: of types with blocks, whose codes are not adjacent from
+ * block to block, 16 bytes. */
+ATTREE_INLINE int square_lanes(const int32_t type) { return attree__dtype_has_blocks(type) ? 4 : VF_LANES; }
+
+/* Columns that are transposed at once. Where bytes hold two numbers, low halves are one square, high ones the next. */
+ATTREE_INLINE int64_t square_columns(const int32_t type) { return square_lanes(type) * lane_numbers(type); }
 
 /* Lines in a square of keys; twice as many for types with blocks, whose rows do not start at lines. */
 ATTREE_INLINE int64_t square_lines(const int32_t type)
@@ -48,14 +52,11 @@ ATTREE_INLINE bool starts_block(const int32_t type, int64_t c)
     return attree__dtype_has_blocks(type) && c % ATTREE__QUANT_BLOCK == 0;
 }
 
-/* A vector of adjacent numbers from column c on; of narrow ones, lane_numbers() in each lane. */
+/* A vector of adjacent numbers from column c on, of types without blocks; of narrow ones, lane_numbers() in each lane.
+ */
 ATTREE_INLINE vf load_lanes(const char *row, const int32_t type, int64_t c)
 {
-    if (lane_numbers(type) == 1)
-        return load_integers(row, type, c, 0);
-    if (attree__dtype_has_blocks(type))
-        return vf_load_bits(block_of(row, type, c, 0) + BLOCK_CODES + c % ATTREE__QUANT_BLOCK);
-    return vf_load_bits(row + c * attree__dtype_bytes(type));
+    return lane_numbers(type) == 1 ? load_integers(row, type, c, 0) : vf_load_bits(row + c * attree__dtype_bytes(type));
 }
 
 /* Number n of each lane, of keys with these scales. */
@@ -80,19 +81,36 @@ ATTREE_INLINE key_fours make_fours(const attree__rows *k, int64_t j)
     return fours;
 }
 
-/* square_columns() columns, transposed: number n of lane i of the rows is number n of x[i]. Goes on to the next. */
+/* Of types with blocks: those of column fours->c, in ascending order of columns as below. */
+ATTREE_INLINE void load_block_lanes(vf x[4], const int32_t type, key_fours *fours)
+{
+    const int64_t bytes = attree__dtype_bytes(type), n = fours->c % ATTREE__QUANT_BLOCK;
+    const bool two = bytes - BLOCK_CODES < ATTREE__QUANT_BLOCK; /* numbers in a byte */
+    const int64_t first = fours->c / ATTREE__QUANT_BLOCK * bytes + BLOCK_CODES + (two ? 0 : n);
+    const char *at[VF_LANES / 4];
+    for (int64_t i = 0; i < VF_LANES / 4; i++)
+        at[i] = fours->at[i] + first;
+    vf_load_quarters(x, at, fours->token);
+    for (int i = 0; i < 4 && two; i++)
+        x[i] = vf_halves(x[i], (int)(n / 16 * 4));
+    fours->c += square_columns(type);
+}
+
+/* square_columns() columns, transposed: number n of lane i of the rows is number n of x[i], i < square_lanes(). Goes on
+ * to the next. */
 ATTREE_INLINE void load_lanes_transposed(vf x[VF_LANES], const int32_t type, key_fours *fours)
 {
+    if (attree__dtype_has_blocks(type)) {
+        load_block_lanes(x, type, fours);
+        return;
+    }
     ATTREE_UNROLL(4)
     for (int64_t i = 0; i < VF_LANES / 4; i++) {
         ATTREE_UNROLL(4)
         for (int64_t n = 0; n < 4; n++)
-            x[4 * i + n] = load_lanes(fours->at[i] + n * fours->token, type, fours->c);
-        if (!attree__dtype_has_blocks(type))
-            fours->at[i] += attree__dtype_row_bytes(type, square_columns(type));
+            x[4 * i + n] = load_lanes(fours->at[i] + n * fours->token, type, 0);
+        fours->at[i] += attree__dtype_row_bytes(type, square_columns(type));
     }
-    if (attree__dtype_has_blocks(type))
-        fours->c += square_columns(type);
     vf_transpose(x);
 }
 
@@ -165,7 +183,7 @@ ATTREE_INLINE void pack_whole_keys(float *slab, const int32_t type, const key_jo
         vf x[VF_LANES];
         load_lanes_transposed(x, type, &fours);
         ATTREE_UNROLL(16)
-        for (int64_t i = 0; i < VF_LANES; i++) {
+        for (int64_t i = 0; i < square_lanes(type); i++) {
             ATTREE_UNROLL(4)
             for (int n = 0; n < lanes; n++)
                 vf_store(slab + (c + i * lanes + n) * SLAB, number_of_lanes(x[i], type, n, scales));

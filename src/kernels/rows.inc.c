@@ -41,13 +41,13 @@ static void ROWS(divide)(void *o, const float *u, float l, int64_t v_width)
 #endif
 
 static const row_kernels ROWS(kernels) = {
+    .direct_rows = DIRECT_ROWS,
     .pack_keys = ROWS(pack_keys),
     .pack_values = ROWS(pack_values),
     .score_direct = ROWS(score_direct),
     .score_panels = ROWS(score_panels),
     .fold_values = ROWS(fold_values),
 #ifdef ROWS_FLOAT
-    .direct_rows = DIRECT_ROWS,
     .direct_value_rows = INT64_MAX,
     .interleaved_scores = ROWS(interleaved_scores),
     .interleaved_values = ROWS(interleaved_values),
@@ -55,8 +55,7 @@ static const row_kernels ROWS(kernels) = {
     .add_bias = ROWS(add_bias),
     .divide = ROWS(divide),
 #else
-    .direct_rows = 1,
-    .direct_value_rows = 1,
+    .direct_value_rows = DIRECT_ROWS,
 #endif
 };
 

@@ -91,6 +91,22 @@ typedef struct square_part {
     const float *q;   /* from column c on */
 } square_part;
 
+/* Of types with blocks. */
+ATTREE_INLINE void multiply_blocks(vf *acc, const int rows, const int squares, const int32_t type, square_part part)
+{
+    vf x[4][4];
+    ATTREE_UNROLL(4)
+    for (int s = 0; s < squares; s++)
+        load_block_lanes(x[s], type, &part.at[s]);
+    ATTREE_UNROLL(16)
+    for (int c = 0; c < 16; c++) {
+        ATTREE_UNROLL(4)
+        for (int s = 0; s < squares; s++)
+            multiply_column(acc + s, rows, squares, part.q + c * BUNDLE_ROWS,
+                            number_of_lanes(x[s][c / 4], type, c % 4, part.scales[s]));
+    }
+}
+
 ATTREE_INLINE void multiply_squares(vf *acc, const int rows, const int squares, const int32_t type, square_part part)
 {
     const int lanes = lane_numbers(type);
@@ -104,6 +120,10 @@ ATTREE_INLINE void multiply_squares(vf *acc, const int rows, const int squares, 
                 multiply_column(acc + s, rows, squares, part.q + i * BUNDLE_ROWS,
                                 number_of_lanes(x[i], type, 0, part.scales[s]));
         }
+        return;
+    }
+    if (attree__dtype_has_blocks(type)) {
+        multiply_blocks(acc, rows, squares, type, part);
         return;
     }
     vf x[4][VF_LANES]; /* more than there are registers: so that the squares' accumulators take turns */
@@ -167,15 +187,15 @@ ATTREE_INLINE void score_squares(const int rows, const int squares, const int32_
     }
 }
 
-/* Squares at a time for one row: one, in the order in which keys lie; or four, where not memory is the limit but
- * waiting for the one accumulator, as with quantised types in narrow vectors. */
-ATTREE_INLINE int one_row_squares(const int32_t type)
+/* Squares at a time: one, in the order in which keys lie; or more, where not memory is the limit but waiting for the
+ * few accumulators, as with one or two rows of narrow numbers. */
+ATTREE_INLINE int squares_at_once(const int rows, const int32_t type)
 {
-    return VF_LANES < ATTREE__LANES && line_numbers(type) == 64 ? 4 : 1;
+    const bool narrow = line_numbers(type) == 64;
+    return !narrow || rows > 2 ? 1 : rows == 1 && VF_LANES < ATTREE__LANES ? 4 : 2;
 }
 
-/* KEY_SPAN keys. Quantised ones are scored without packing for one row: kernels for more would be too many for what
- * they gain. */
+/* KEY_SPAN keys. */
 ATTREE_INLINE void score_direct_of(const int64_t rows, const int32_t type, const score_job *job)
 {
     square at[4];
@@ -183,11 +203,11 @@ ATTREE_INLINE void score_direct_of(const int64_t rows, const int32_t type, const
         const int64_t j = job->j + s * VF_LANES;
         at[s] = (square){job->k, j, row_ahead(job->k, j), job->scores + s * VF_LANES};
     }
-    for (int s = 0; s < 4; s += rows == 1 ? one_row_squares(type) : 1)
-        if (rows == 1 || !attree__dtype_is_float(type))
-            score_squares(1, one_row_squares(type), type, job, at + s);
+    for (int s = 0; s < 4; s += squares_at_once((int)rows, type))
+        if (rows == 1)
+            score_squares(1, squares_at_once(1, type), type, job, at + s);
         else if (rows == 2)
-            score_squares(2, 1, type, job, at + s);
+            score_squares(2, squares_at_once(2, type), type, job, at + s);
         else if (rows == 3)
             score_squares(3, 1, type, job, at + s);
         else
@@ -228,7 +248,7 @@ ATTREE_INLINE void score_adjacent_of(const int64_t rows, const int32_t type, con
     const int vecs = rows > 2 ? 2 : 4;
     score_job part = *job;
     for (int v = 0; v < 4; v += vecs, part.scores += vecs * VF_LANES, part.j += vecs * VF_LANES)
-        if (rows == 1 || !attree__dtype_is_float(type))
+        if (rows == 1)
             score_adjacent(1, 4, type, &part);
         else if (rows == 2)
             score_adjacent(2, 4, type, &part);

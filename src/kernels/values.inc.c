@@ -125,12 +125,15 @@ ATTREE_INLINE int64_t value_span_of(const int rows, const int32_t type, int64_t 
     return ATTREE__LANES;
 }
 
-/* Values of float types are converted in registers, for each bundle of rows again: writing them to a buffer first takes
- * longer. Quantised ones are, for one row: kernels for more would be too many for what they gain. */
+/* Values are converted in registers, those of float types for each bundle of rows again: writing them to a buffer first
+ * takes longer. Of other types, for a few rows. */
 ATTREE_INLINE int64_t value_span_rows(int64_t rows, const int32_t type, int64_t columns, const value_job *job)
 {
     if (!attree__dtype_is_float(type))
-        return value_span_of(1, type, columns, job);
+        return rows == 1   ? value_span_of(1, type, columns, job)
+               : rows == 2 ? value_span_of(2, type, columns, job)
+               : rows == 3 ? value_span_of(3, type, columns, job)
+                           : value_span_of(4, type, columns, job);
     int64_t done;
 #define CALL(R) done = value_span_of(R, type, columns, job)
 #include "by_rows.inc.c"

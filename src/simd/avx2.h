@@ -93,6 +93,16 @@ ATTREE_INLINE vf vf_i8_of(vf lanes, int n)
     const vi top = _mm256_slli_epi32(_mm256_castps_si256(lanes), 24 - 8 * n);
     return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 24));
 }
+/* Halves of bytes, low ones unless bits is 4, less 8: vf_halves moves high ones down first. */
+ATTREE_INLINE vf vf_halves(vf lanes, int bits)
+{
+    return _mm256_castsi256_ps(_mm256_srl_epi32(_mm256_castps_si256(lanes), _mm_cvtsi32_si128(bits)));
+}
+ATTREE_INLINE vf vf_u4_of(vf lanes, int n)
+{
+    const vi half = _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(lanes), 8 * n), _mm256_set1_epi32(15));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(half, _mm256_set1_epi32(8)));
+}
 ATTREE_INLINE vf vf_f8_of(vf lanes, int n)
 {
     const vi low = _mm256_srli_epi32(_mm256_castps_si256(lanes), 8 * n);
@@ -205,6 +215,24 @@ ATTREE_INLINE float vf_smallest(vf x)
     const __m128 s4 = _mm_min_ps(avx2_low(x), avx2_high(x));
     const __m128 s2 = _mm_min_ps(s4, _mm_movehl_ps(s4, s4));
     return _mm_cvtss_f32(_mm_min_ss(s2, _mm_movehdup_ps(s2)));
+}
+
+/* 16 bytes of each of VF_LANES rows, at[L] + i * token that of row 4 L + i: lane r of x[n] is 32-bit lane n of row r.
+ */
+ATTREE_INLINE void vf_load_quarters(vf x[4], const char *const at[2], int64_t token)
+{
+    vf row[4], pair[4];
+    for (int i = 0; i < 4; i++)
+        row[i] = _mm256_loadu2_m128((const float *)(const void *)(at[1] + i * token),
+                                    (const float *)(const void *)(at[0] + i * token));
+    for (int i = 0; i < 4; i += 2) {
+        pair[i] = _mm256_unpacklo_ps(row[i], row[i + 1]);
+        pair[i + 1] = _mm256_unpackhi_ps(row[i], row[i + 1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        x[2 * i] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0x44);
+        x[2 * i + 1] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0xee);
+    }
 }
 
 /* x[i] lane j becomes x[j] lane i. */

@@ -92,6 +92,16 @@ ATTREE_INLINE vf vf_i8_of(vf lanes, int n)
     const vi top = _mm512_slli_epi32(_mm512_castps_si512(lanes), (unsigned)(24 - 8 * n));
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
 }
+/* Halves of bytes, low ones unless bits is 4, less 8: vf_halves moves high ones down first. */
+ATTREE_INLINE vf vf_halves(vf lanes, int bits)
+{
+    return _mm512_castsi512_ps(_mm512_srl_epi32(_mm512_castps_si512(lanes), _mm_cvtsi32_si128(bits)));
+}
+ATTREE_INLINE vf vf_u4_of(vf lanes, int n)
+{
+    const vf numbers = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(_mm512_castps_si512(lanes), (unsigned)(8 * n)), numbers);
+}
 ATTREE_INLINE vf vf_f8_of(vf lanes, int n)
 {
     const vi low = _mm512_srli_epi32(_mm512_castps_si512(lanes), (unsigned)(8 * n));
@@ -169,6 +179,30 @@ ATTREE_INLINE float vf_sum16(const vf *x)
 }
 ATTREE_INLINE float vf_largest(vf x) { return _mm512_reduce_max_ps(x); }
 ATTREE_INLINE float vf_smallest(vf x) { return _mm512_reduce_min_ps(x); }
+
+/* 16 bytes of each of VF_LANES rows, at[L] + i * token that of row 4 L + i: lane r of x[n] is 32-bit lane n of row r.
+ */
+ATTREE_INLINE __m512i avx512_quarters(const char *const at[4], int64_t bytes)
+{
+    vi x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)(at[0] + bytes)));
+    x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(const void *)(at[1] + bytes)), 1);
+    x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(const void *)(at[2] + bytes)), 2);
+    return _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(const void *)(at[3] + bytes)), 3);
+}
+ATTREE_INLINE void vf_load_quarters(vf x[4], const char *const at[4], int64_t token)
+{
+    vf row[4], pair[4];
+    for (int i = 0; i < 4; i++)
+        row[i] = _mm512_castsi512_ps(avx512_quarters(at, i * token));
+    for (int i = 0; i < 4; i += 2) {
+        pair[i] = _mm512_unpacklo_ps(row[i], row[i + 1]);
+        pair[i + 1] = _mm512_unpackhi_ps(row[i], row[i + 1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        x[2 * i] = _mm512_shuffle_ps(pair[i], pair[i + 2], 0x44);
+        x[2 * i + 1] = _mm512_shuffle_ps(pair[i], pair[i + 2], 0xee);
+    }
+}
 
 /* Four rounds: 32-bit pairs, 64-bit pairs, then 128-bit quarters in two steps. */
 ATTREE_INLINE void vf_transpose(vf x[VF_LANES])

@@ -91,6 +91,17 @@ ATTREE_INLINE vf vf_i8_of(vf lanes, int n)
     const int32x4_t top = vshlq_s32(vreinterpretq_s32_f32(lanes), vdupq_n_s32(24 - 8 * n));
     return vcvtq_f32_s32(vshrq_n_s32(top, 24));
 }
+/* Halves of bytes, low ones unless bits is 4, less 8: vf_halves moves high ones down first. */
+ATTREE_INLINE vf vf_halves(vf lanes, int bits)
+{
+    return vreinterpretq_f32_u32(vshlq_u32(vreinterpretq_u32_f32(lanes), vdupq_n_s32(-bits)));
+}
+ATTREE_INLINE vf vf_u4_of(vf lanes, int n)
+{
+    const uint32x4_t low = vshlq_u32(vreinterpretq_u32_f32(lanes), vdupq_n_s32(-8 * n));
+    const int32x4_t half = vreinterpretq_s32_u32(vandq_u32(low, vdupq_n_u32(15)));
+    return vcvtq_f32_s32(vsubq_s32(half, vdupq_n_s32(8)));
+}
 ATTREE_INLINE vf vf_f8_of(vf lanes, int n)
 {
     const uint32x4_t low = vshlq_u32(vreinterpretq_u32_f32(lanes), vdupq_n_s32(-8 * n));
@@ -178,6 +189,14 @@ ATTREE_INLINE void vf_transpose(vf x[VF_LANES])
     x[1] = vcombine_f32(vget_low_f32(low.val[1]), vget_low_f32(high.val[1]));
     x[2] = vcombine_f32(vget_high_f32(low.val[0]), vget_high_f32(high.val[0]));
     x[3] = vcombine_f32(vget_high_f32(low.val[1]), vget_high_f32(high.val[1]));
+}
+
+/* 16 bytes of each of VF_LANES rows, row i at at[0] + i * token: lane r of x[n] is 32-bit lane n of row r. */
+ATTREE_INLINE void vf_load_quarters(vf x[4], const char *const at[1], int64_t token)
+{
+    for (int i = 0; i < 4; i++)
+        x[i] = vf_load_bits(at[0] + i * token);
+    vf_transpose(x);
 }
 
 #endif /* ATTREE_SIMD_NEON_H */

@@ -10,148 +10,20 @@
  * in one fixed order, and threads divide outputs, never sums. attree promises the same of attention. Together: a
  * request's logits have the same bits whatever the threads, the batch, the chunks and the pages.
  *
- * Contents: tools, model, requests, the engine's memory, attention by attree, attention by naive loops, the forward
- * pass, the scheduler, comparison, benchmark. main.c has the command line. */
+ * Tools are in tools.c, the model's weights in model.c. Here: requests, the engine's memory, attention by attree,
+ * attention by naive loops, the forward pass, the scheduler, comparison, benchmark. main.c has the command line. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "attree/attree.h"
 #include "engine.h"
-
-/* ---- Tools ------------------------------------------------------------------------------------------------------- */
-
-const char *const type_names[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0", "q4_0", "f8", "f8_e5m2"};
-
-_Noreturn void die(const char *what, const char *why)
-{
-    (void)fprintf(stderr, "engine: %s%s%s\n", what, *why ? ": " : "", why);
-    exit(1);
-}
-
-/* attree's errors are sentences. A real host would refuse the request; here they are bugs. */
-static void must(attree_status status)
-{
-    if (status != ATTREE_OK)
-        die(attree_status_name(status), attree_last_error());
-}
-
-static double now(void)
-{
-    struct timespec t;
-    (void)timespec_get(&t, TIME_UTC);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
-static int64_t pieces(int64_t total, int64_t size) { return (total + size - 1) / size; }
-
-/* count elements, zeroed, aligned to 64 as attree wants its workspace. */
-static void *allocate(arena *a, int64_t count, size_t size)
-{
-    const size_t bytes = ((size_t)count * size + 127) / 64 * 64;
-    char *const block = aligned_alloc(64, bytes);
-    if (!block)
-        die("no memory", "");
-    memset(block, 0, bytes);
-    memcpy(block, &a->blocks, sizeof a->blocks);
-    a->blocks = block;
-    return block + 64;
-}
-
-static float *floats(arena *a, int64_t count) { return allocate(a, count, sizeof(float)); }
-
-void free_arena(arena *a)
-{
-    while (a->blocks) {
-        void *const block = a->blocks;
-        memcpy(&a->blocks, block, sizeof a->blocks);
-        free(block);
-    }
-}
-
-/* Uniform in [-1, 1); xorshift64*. */
-static float next_random(uint64_t *state)
-{
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    return (float)((*state * 0x2545F4914F6CDD1DU) >> 40) * 0x1p-23f - 1.0f;
-}
-
-/* ---- Model ------------------------------------------------------------------------------------------------------- */
-
-/* A matrix that multiplies rows from the right: inputs x outputs, in panels of 64 outputs, [panel][input][64]. Outputs
- * beyond the last are zeros. */
-enum { PANEL = 64 };
-typedef struct matrix {
-    int64_t inputs, outputs;
-    float *panels;
-} matrix;
-
-typedef struct layer_weights {
-    float *attention_norm, *mlp_norm; /* [width] */
-    matrix qkv;                       /* width -> H queries, G keys, G values, each of the head's width */
-    matrix attention_out;             /* H * head width -> width */
-    matrix gate_up, down;             /* width -> 2 * hidden; hidden -> width */
-} layer_weights;
-
-typedef struct model {
-    layer_weights *layers;
-    float *final_norm;
-    matrix embedding, head; /* width -> vocabulary; the same memory when tied */
-} model;
-
-static float *matrix_at(const matrix *w, int64_t input, int64_t output)
-{
-    return &w->panels[(output / PANEL * w->inputs + input) * PANEL + output % PANEL];
-}
-
-/* Weights that keep the variance of what they multiply. */
-static matrix random_matrix(arena *a, int64_t inputs, int64_t outputs, uint64_t *random)
-{
-    const matrix w = {inputs, outputs, floats(a, pieces(outputs, PANEL) * inputs * PANEL)};
-    const float size = sqrtf(3.0f / (float)inputs);
-    for (int64_t n = 0; n < outputs; n++)
-        for (int64_t c = 0; c < inputs; c++)
-            *matrix_at(&w, c, n) = size * next_random(random);
-    return w;
-}
-
-static float *random_norm(arena *a, int64_t width, uint64_t *random)
-{
-    float *const weights = floats(a, width);
-    for (int64_t c = 0; c < width; c++)
-        weights[c] = 1.0f + 0.25f * next_random(random);
-    return weights;
-}
-
-static model make_model(arena *a, const options *o)
-{
-    uint64_t random = 0x9E3779B97F4A7C15U * (uint64_t)(o->seed + 1);
-    const int64_t head_width = o->width / o->heads;
-    model m = {.layers = allocate(a, o->layers, sizeof(layer_weights))};
-    for (int64_t i = 0; i < o->layers; i++) {
-        layer_weights *const l = &m.layers[i];
-        l->attention_norm = random_norm(a, o->width, &random);
-        l->qkv = random_matrix(a, o->width, (o->heads + 2 * o->groups) * head_width, &random);
-        l->attention_out = random_matrix(a, o->width, o->width, &random);
-        l->mlp_norm = random_norm(a, o->width, &random);
-        l->gate_up = random_matrix(a, o->width, 2 * o->hidden, &random);
-        l->down = random_matrix(a, o->hidden, o->width, &random);
-    }
-    m.final_norm = random_norm(a, o->width, &random);
-    m.head = random_matrix(a, o->width, o->vocabulary, &random);
-    m.embedding = o->tied ? m.head : random_matrix(a, o->width, o->vocabulary, &random);
-    return m;
-}
+#include "model.h"
+#include "tools.h"
 
 /* ---- Requests ---------------------------------------------------------------------------------------------------- */
 

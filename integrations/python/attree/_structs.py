@@ -11,6 +11,8 @@ USE_Q_OFFSET = 2
 USE_SCALE = 4
 K_PANELS = 16
 STATES = 32
+WEIGHTS = 64
+WEIGHTS_BY_HEAD = 128
 USE_WINDOW = 8
 OK = 0
 ERROR_NULL = 1
@@ -117,6 +119,10 @@ class attree_desc(Structure):
         ("table_width", c_int64),
         ("shard_begin", c_int64),
         ("shard_end", c_int64),
+        ("weights", attree_strides),
+        ("key_weights", attree_strides),
+        ("weights_type", c_int32),
+        ("unused", c_int32),
     ]
 
 
@@ -165,6 +171,8 @@ class attree_args(Structure):
         ("page_table", c_void_p),
         ("states", c_void_p),
         ("control", c_void_p),
+        ("weights", c_void_p),
+        ("key_weights", c_void_p),
     ]
 
 

@@ -7,7 +7,7 @@
 /* Scores of keys from ... to - 1 become weights: canonical, and +0 where the key is hidden. */
 static void weights_in_place(const softmax_row *row, float lse)
 {
-    const vf hidden = vf_all(-INFINITY), shift = vf_all(lse);
+    const vf shift = vf_all(lse);
     hide_unseen(row);
     if (!(find_extremes(row).largest - lse < LARGEST_EXPONENT)) { /* also NaN, and rows that see nothing */
         for (int64_t j = row->range.from; j < row->range.to; j++)
@@ -15,9 +15,8 @@ static void weights_in_place(const softmax_row *row, float lse)
         return;
     }
     for (int64_t j = row->range.from; j < row->range.to; j += VF_LANES) {
-        const vf s = vf_load(row->scores + j);
-        const vf p = vf_replace_nan(weights(s, shift), vf_all(NAN));
-        vf_store(row->scores + j, vf_replace_equal(p, vf_zero(), s, hidden));
+        const vf p = weights(vf_load(row->scores + j), shift); /* 0 where the key is hidden */
+        vf_store(row->scores + j, vf_replace_nan(p, vf_all(NAN)));
     }
 }
 

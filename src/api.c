@@ -41,6 +41,14 @@ void attree_plan_destroy(attree_plan *plan)
 
 size_t attree_plan_workspace(const attree_plan *plan) { return plan ? plan->workspace_bytes : 0; }
 
+int64_t attree_plan_tasks(const attree_plan *plan)
+{
+    int64_t tasks = 0;
+    for (int32_t phase = 0; plan && phase < plan->phases; phase++)
+        tasks += attree__progress_count(plan, phase);
+    return tasks;
+}
+
 int32_t attree_plan_phases(const attree_plan *plan) { return plan ? plan->phases : 0; }
 
 attree_status attree_plan_describe(const attree_plan *plan, char *text, size_t capacity)
@@ -66,7 +74,7 @@ attree_status attree_run_begin(const attree_plan *plan, const attree_args *args)
     attree_args whole;
     const attree_status status = attree__args_check(&whole, plan, args);
     if (status == ATTREE_OK)
-        attree__progress_begin(plan, whole.workspace);
+        attree__progress_begin(plan, &whole);
     return status;
 }
 
@@ -100,7 +108,7 @@ attree_status attree_finish(const attree_plan *plan, const attree_args *args)
     const attree_status status = attree__args_check_finish(&whole, plan, args);
     if (status != ATTREE_OK)
         return status;
-    attree__progress_begin(plan, whole.workspace);
+    attree__progress_begin(plan, &whole);
     attree__task_finish(plan, &whole);
     return attree__progress_end(plan, whole.workspace);
 }

@@ -93,6 +93,12 @@ static memory workspace_of(const attree_args *args)
     return (memory){"workspace", args->workspace, span_if(args->workspace, span), 64, true};
 }
 
+static memory control_of(const attree_args *args)
+{
+    const attree__span span = {0, (int64_t)sizeof *args->control};
+    return (memory){"control", args->control, span_if(args->control, span), 8, true};
+}
+
 /* What a pointer to numbers for each head spans. */
 static attree__span per_head(const attree__problem *p, const void *pointer)
 {
@@ -102,27 +108,40 @@ static attree__span per_head(const attree__problem *p, const void *pointer)
     return (attree__span){0, bytes};
 }
 
+/* lse is read when weights are written, and need not be there otherwise. */
+static attree__span lse_span(const attree__problem *p, const attree_args *args)
+{
+    return p->weights ? p->lse_span : p->states ? (attree__span){0, 0} : span_if(args->lse, p->lse_span);
+}
+
 static attree_status check_memory(const attree__problem *p, const attree_args *args)
 {
     if ((args->mask && p->mask.span.high < 0) || (args->bias && p->bias.span.high < 0))
         return attree__fail(ATTREE_ERROR_OVERFLOW,
                             "the size of a dense %s overflows 64 bits; give its sizes or strides",
                             args->mask && p->mask.span.high < 0 ? "mask" : "bias");
+    if (p->weights && !args->weights && !args->key_weights)
+        return attree__fail(ATTREE_ERROR_NULL, "weights and key_weights are NULL; one of them must be given");
     const attree__span none = {0, 0};
     const memory tensors[] = {
         {"q", args->q, p->q_span, attree__dtype_bytes(p->q_type), false},
         {"k", args->k, p->k_span, attree__dtype_alignment(p->k_type), false},
-        {"v", args->v, p->v_span, attree__dtype_alignment(p->v_type), false},
+        {"v", args->v, p->weights ? none : p->v_span, attree__dtype_alignment(p->v_type), false},
         {"k_scales", if_scaled(p->k_type, args->k_scales), p->k_scales_span, 4, false},
-        {"v_scales", if_scaled(p->v_type, args->v_scales), p->v_scales_span, 4, false},
+        {"v_scales", if_scaled(p->v_type, args->v_scales), p->weights ? none : p->v_scales_span, 4, false},
         {"page_table", args->page_table, span_if(args->page_table, p->table_span), 4, false},
         {"mask", args->mask, span_if(args->mask, p->mask.span), 1, false},
         {"bias", args->bias, span_if(args->bias, p->bias.span), attree__dtype_bytes(p->bias_type), false},
         {"alibi_slopes", args->alibi_slopes, per_head(p, args->alibi_slopes), 4, false},
         {"sinks", args->sinks, per_head(p, args->sinks), 4, false},
-        {"o", args->o, p->states ? none : p->o_span, attree__dtype_bytes(p->o_type), true},
-        {"lse", args->lse, p->states ? none : span_if(args->lse, p->lse_span), 4, true},
+        {"o", args->o, p->states || p->weights ? none : p->o_span, attree__dtype_bytes(p->o_type), true},
+        {"lse", args->lse, lse_span(p, args), 4, !p->weights},
+        {"weights", args->weights, span_if(p->weights ? args->weights : NULL, p->weights_span),
+         attree__dtype_bytes(p->weights_type), true},
+        {"key_weights", args->key_weights, span_if(p->weights ? args->key_weights : NULL, p->key_weights_span), 4,
+         true},
         {"states", args->states, p->states ? p->states_span : none, 4, true},
+        control_of(args),
         workspace_of(args),
     };
     return check_tensors(tensors, sizeof tensors / sizeof *tensors);
@@ -162,6 +181,8 @@ attree_status attree__args_check(attree_args *whole, const attree_plan *plan, co
 /* The memory of attree_finish. */
 static attree_status check_finished(const attree__problem *p, const attree_args *args)
 {
+    if (p->weights)
+        return attree__fail(ATTREE_ERROR_VALUE, "the plan has ATTREE_WEIGHTS; it must not, to finish states");
     if (p->states_span.high < 0)
         return attree__fail(ATTREE_ERROR_OVERFLOW, "the size of states overflows 64 bits");
     const memory tensors[] = {

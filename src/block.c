@@ -266,7 +266,8 @@ static void place_rows(attree__fold *f, const attree__worker *w, const attree__t
         .scale_room = scales + ATTREE__BLOCK,
     };
     f->k = block_rows(plan, tile, &k, seen);
-    f->v = block_rows(plan, tile, &v, seen);
+    if (!p->weights)
+        f->v = block_rows(plan, tile, &v, seen);
 }
 
 bool attree__block_init(attree__block *block, const attree__worker *worker, const attree__tile *tile, int64_t b,

@@ -9,7 +9,7 @@
 /* As a float, a NaN: what reads a gap shows in results, too. */
 #define CANARY 0xff
 
-enum { REGIONS = 10 };
+enum { REGIONS = 11 };
 
 /* A gap lies after the end of each of `count` equal parts. */
 typedef struct region {
@@ -32,7 +32,8 @@ static void find_regions(const attree_plan *p, region regions[REGIONS])
         {"gathered values", scratch + p->gathered_v_offset, p->sinks_offset - p->gathered_v_offset, 1},
         {"sinks", scratch + p->sinks_offset, p->levels_offset - p->sinks_offset, 1},
         {"levels", scratch + p->levels_offset, p->states_bytes, p->levels},
-        {"kernel scratch", scratch + p->kernel_offset, p->scratch_bytes - p->kernel_offset, 1},
+        {"kernel scratch", scratch + p->kernel_offset, p->sums_offset - p->kernel_offset, 1},
+        {"sums", scratch + p->sums_offset, p->scratch_bytes - p->sums_offset, 1},
     };
     memcpy(regions, found, sizeof found);
 }

@@ -129,6 +129,27 @@ static void fold(const attree__fold *const *folds, int32_t count)
         fold_block(folds[n]);
 }
 
+float attree__contract_row_weight(float s, float lse)
+{
+    return s == -INFINITY ? 0.0f : attree__canonical(attree__contract_weight(s - lse));
+}
+
+/* Sums are added up row by row. */
+static void fold_weights(const attree__fold *f, const attree__weights_sink *sink)
+{
+    for (int64_t r = 0; r < f->rows; r++) {
+        const attree__query_row at = attree__query_row_at(sink->first + r, sink->heads);
+        float s[ATTREE__BLOCK], p[ATTREE__BLOCK] = {0.0f};
+        attree__contract_scores(f, r, s);
+        for (int32_t j = f->first[r]; j < f->end[r]; j++)
+            p[j] = attree__contract_row_weight(s[j], sink->lse[r]);
+        for (int64_t j = 0; j < ATTREE__BLOCK && sink->sums; j++)
+            sink->sums[at.head * ATTREE__BLOCK + j] += p[j];
+        for (int64_t j = 0; j < sink->keys && sink->data; j++)
+            attree__store(sink->data, sink->type, at.query * sink->query + at.head * sink->head + j * sink->key, p[j]);
+    }
+}
+
 attree__factors attree__contract_factors(float a, float b)
 {
     const float m = a > b ? a : b;
@@ -182,6 +203,7 @@ const attree__kernels attree__kernels_contract = {
     .pack_queries = pack_queries,
     .scratch_floats = scratch_floats,
     .fold = fold,
+    .weights = fold_weights,
     .combine = combine,
     .divide = divide,
 };

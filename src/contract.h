@@ -21,6 +21,13 @@ static inline float attree__canonical(float x) { return isnan(x) ? NAN : x; }
 /* exp(t), exactly zero where the result would be subnormal; NaN stays NaN. */
 float attree__contract_weight(float t);
 
+/* The softmax weight of a key with score s in a row with this lse: 0 when s is -inf. */
+float attree__contract_row_weight(float s, float lse);
+
+/* Queries whose weights are added up one after the other, from a multiple of this on: a leaf of the tree that adds up
+ * the weights of a key. */
+#define ATTREE__WEIGHT_QUERIES 128
+
 /* Step 6 for maxima a and b, of which not both are -inf: the larger one, and what l and u of each side are multiplied
  * by. */
 typedef struct attree__factors {

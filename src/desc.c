@@ -324,8 +324,8 @@ static attree_status resolve_scores(attree__problem *p, const attree_desc *desc)
 
 static attree_status resolve_options(attree__problem *p, const attree_desc *desc)
 {
-    const uint32_t known =
-        ATTREE_CAUSAL | ATTREE_USE_Q_OFFSET | ATTREE_USE_SCALE | ATTREE_USE_WINDOW | ATTREE_K_PANELS | ATTREE_STATES;
+    const uint32_t known = ATTREE_CAUSAL | ATTREE_USE_Q_OFFSET | ATTREE_USE_SCALE | ATTREE_USE_WINDOW |
+                           ATTREE_K_PANELS | ATTREE_STATES | ATTREE_WEIGHTS | ATTREE_WEIGHTS_BY_HEAD;
     if (desc->flags & ~known)
         return attree__fail(ATTREE_ERROR_VALUE, "flags is 0x%" PRIx32 "; bits 0x%" PRIx32 " are unknown", desc->flags,
                             desc->flags & ~known);
@@ -337,6 +337,8 @@ static attree_status resolve_options(attree__problem *p, const attree_desc *desc
     p->empty_rows = (attree_empty)desc->empty_rows;
     p->panels = (desc->flags & ATTREE_K_PANELS) != 0;
     p->states = (desc->flags & ATTREE_STATES) != 0;
+    p->weights = (desc->flags & ATTREE_WEIGHTS) != 0;
+    p->weights_by_head = (desc->flags & ATTREE_WEIGHTS_BY_HEAD) != 0;
     p->ragged_q = desc->q_starts != NULL;
     p->ragged_kv = desc->kv_starts != NULL;
     if (p->panels && attree__dtype_has_blocks(p->k_type))
@@ -448,8 +450,9 @@ static attree_status init_problem(attree__problem *problem, const attree_desc *d
         .kv_starts = desc->kv_starts,
     };
     typedef attree_status (*resolver)(attree__problem *, const attree_desc *);
-    static const resolver steps[] = {resolve_options, check_sequences, resolve_shard,        resolve_pages,
-                                     resolve_tensors, resolve_cache,   resolve_mask_and_bias};
+    static const resolver steps[] = {
+        resolve_options, check_sequences, resolve_shard,         resolve_pages,
+        resolve_tensors, resolve_cache,   resolve_mask_and_bias, attree__problem_resolve_weights};
     for (size_t i = 0; i < sizeof steps / sizeof *steps && status == ATTREE_OK; i++)
         status = steps[i](problem, desc);
     return status == ATTREE_OK ? measure_states(problem, problem->states) : status;

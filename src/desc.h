@@ -42,6 +42,10 @@ typedef struct attree__problem {
     bool ragged_q;                     /* q, o, lse and states have no batch dimension */
     bool ragged_kv;                    /* k and v have none */
     bool panels, states;
+    bool weights, weights_by_head; /* a run writes weights; sums for each query head */
+    int32_t weights_type;
+    attree_strides weight_strides, key_weight_strides;
+    attree__span weights_span, key_weights_span;
     int64_t page_size, page_count, table_width; /* page_size 0: not paged */
     attree__keys shard;                         /* the keys that are there: 0 ... kv_len - 1, if all are */
     attree_empty empty_rows;
@@ -52,6 +56,9 @@ typedef struct attree__problem {
 
 /* Checks desc and fills in *problem. */
 attree_status attree__problem_init(attree__problem *problem, const attree_desc *desc);
+
+/* A step of that, in weights_desc.c: what a run with ATTREE_WEIGHTS writes. */
+attree_status attree__problem_resolve_weights(attree__problem *problem, const attree_desc *desc);
 
 /* The batch dimension of q, o, lse and states: ragged ones have 1, or 0 without entries. */
 static inline int64_t attree__problem_q_batches(const attree__problem *p)

@@ -35,6 +35,7 @@ const char *attree_status_name(attree_status status)
         [ATTREE_ERROR_EMPTY] = "ATTREE_ERROR_EMPTY",
         [ATTREE_ERROR_NONFINITE] = "ATTREE_ERROR_NONFINITE",
         [ATTREE_ERROR_UNFINISHED] = "ATTREE_ERROR_UNFINISHED",
+        [ATTREE_ERROR_CANCELLED] = "ATTREE_ERROR_CANCELLED",
     };
     const unsigned index = (unsigned)status;
     return index < sizeof names / sizeof *names ? names[index] : "unknown status";

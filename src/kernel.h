@@ -108,6 +108,18 @@ typedef struct attree__fold {
     float *scratch; /* scratch_floats() floats, aligned to 64 bytes */
 } attree__fold;
 
+/* What becomes of the weights of a fold's rows. Row r is row n = first + r of its group: query n / heads of head n %
+ * heads. */
+typedef struct attree__weights_sink {
+    const float *lse; /* of row r */
+    int64_t heads, first;
+    void *data; /* where weights are written, or NULL: key j of a row is element query * q + head * h + key * j */
+    int64_t query, head, key;
+    int32_t type; /* attree_dtype */
+    int64_t keys; /* of the block, that are written */
+    float *sums;  /* [heads][ATTREE__BLOCK], to which weights are added row by row; or NULL */
+} attree__weights_sink;
+
 typedef struct attree__kernels {
     const char *name;
     int32_t isa;         /* attree_isa */
@@ -132,6 +144,10 @@ typedef struct attree__kernels {
      * a NaN or +inf score gets m = +inf, l = NaN. 1 <= count <= ATTREE__FOLDS folds of the same rows, which differ in
      * their blocks and in out only. */
     void (*fold)(const attree__fold *const *folds, int32_t count);
+
+    /* Steps 1 and 2, then exp(s - lse) for each key of the block: +0 for those that a row does not see. f->v and f->out
+     * are not used. */
+    void (*weights)(const attree__fold *f, const attree__weights_sink *sink);
 
     /* Step 6 for each row: a = combine(a, b). */
     void (*combine)(const attree__states *a, const attree__states *b, int64_t rows, int64_t v_width);

@@ -77,7 +77,7 @@ static attree_status make_segment(attree__segment *segment, const attree__proble
     attree__segment *const s = segment;
     s->batch = batch;
     s->batches = batches;
-    s->blocks = ceil_div(s->sequence.kv_len, ATTREE__BLOCK);
+    s->blocks = ceil_div(p->weights && !p->ragged_kv ? p->kv_len : s->sequence.kv_len, ATTREE__BLOCK);
     s->work = (double)batches * sequence_work(p, &s->sequence);
     int64_t groups, tasks; /* no product of those that are computed later is larger than this one */
     if (attree__mul_overflows(s->sequence.q_len, p->group, &s->group_rows) ||
@@ -184,6 +184,15 @@ static void cut_segment(const attree_plan *plan, attree__segment *s, int64_t wan
     s->chunks = s->blocks > 0 ? ceil_div(s->blocks, s->chunk_blocks) : 1;
 }
 
+/* Weights are cut by keys alone: a task has one block and all rows of a head, so that it can add them up. */
+static void cut_weights(const attree_plan *plan, attree__segment *s)
+{
+    s->tile_rows = s->group_rows;
+    s->tiles = s->chunk_blocks = 1;
+    s->chunks = s->blocks;
+    s->heads_together = together_blocks(plan, s) > 0;
+}
+
 static double task_work(const attree__segment *s)
 {
     const int64_t tasks = s->batches * s->tiles * s->chunks;
@@ -210,7 +219,10 @@ static void cut_segments(attree_plan *plan)
     const double wanted = plan->workers > 1 ? (double)plan->workers * TASKS_PER_WORKER : 1.0;
     for (int64_t n = 0; n < plan->segment_count; n++) {
         attree__segment *const s = &plan->segments[n];
-        cut_segment(plan, s, work > 0.0 ? (int64_t)ceil(wanted * s->work / work) : 1);
+        if (plan->problem.weights)
+            cut_weights(plan, s);
+        else
+            cut_segment(plan, s, work > 0.0 ? (int64_t)ceil(wanted * s->work / work) : 1);
     }
     if (plan->workers > 1)
         sort_segments(plan);
@@ -229,9 +241,11 @@ static attree_status number_segments(attree_plan *plan)
         if (attree__add_overflows(plan->tasks, tasks, &plan->tasks))
             return attree__fail(ATTREE_ERROR_OVERFLOW, "batch * q_heads * q_len * kv_len overflows 64 bits");
         plan->tiles += tiles;
-        plan->states += s->chunks > 1 ? tasks : 0;
+        plan->states += s->chunks > 1 && !plan->problem.weights ? tasks : 0;
         plan->tile_rows = s->tile_rows > plan->tile_rows ? s->tile_rows : plan->tile_rows;
     }
+    if (plan->problem.weights)
+        plan->tile_rows = smaller(plan->tile_rows, ATTREE__WEIGHT_ROWS);
     plan->phases = plan->states > 0 ? 2 : 1;
     plan->workers = plan->tasks < plan->workers ? (int32_t)(plan->tasks > 1 ? plan->tasks : 1) : plan->workers;
     return ATTREE_OK;
@@ -267,6 +281,17 @@ static int32_t most_levels(const attree_plan *plan, int32_t folds)
     return most;
 }
 
+/* Sums of weights that a worker keeps at once. */
+static int32_t sum_levels(const attree_plan *plan)
+{
+    int64_t most = 1;
+    for (int64_t n = 0; n < plan->segment_count; n++) {
+        const int64_t leaves = ceil_div(plan->segments[n].sequence.q_len, ATTREE__WEIGHT_QUERIES);
+        most = leaves > most ? leaves : most;
+    }
+    return attree__tree_depth(most);
+}
+
 static attree_status lay_out_workspace(attree_plan *plan)
 {
     const attree__problem *p = &plan->problem;
@@ -295,6 +320,8 @@ static attree_status lay_out_workspace(attree_plan *plan)
     plan->levels = most_levels(plan, folds);
     plan->levels_offset = reserve(&scratch, plan->levels, (int64_t)state_bytes, &overflow);
     plan->kernel_offset = reserve(&scratch, kernel, number, &overflow);
+    const int64_t sums = p->weights ? (int64_t)sum_levels(plan) * ATTREE__BLOCK : 0;
+    plan->sums_offset = reserve(&scratch, sums, p->group * number, &overflow);
     plan->scratch_bytes = scratch;
 
     reserve(&total, 1, sizeof(attree__progress), &overflow);

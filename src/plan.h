@@ -19,6 +19,9 @@
 #define ATTREE__CANARY_BYTES 0
 #endif
 
+/* Rows whose weights are computed at once. */
+#define ATTREE__WEIGHT_ROWS 256
+
 typedef struct attree__segment {
     int64_t batch, batches;    /* its entries: batch ... batch + batches - 1 */
     attree__sequence sequence; /* of each of them */
@@ -47,7 +50,7 @@ struct attree_plan {
     /* Inside a worker's scratch: packed queries, visible ranges, scales, rows gathered from pages, sinks, the stack of
      * states, what the kernel needs. */
     size_t packed_offset, ranges_offset, scales_offset, gathered_k_offset, gathered_v_offset, sinks_offset,
-        levels_offset, kernel_offset;
+        levels_offset, kernel_offset, sums_offset;
     size_t workspace_bytes;
     int64_t segment_count, segment_room;
     attree__segment *segments; /* those with the longest tasks first */

@@ -12,12 +12,27 @@ typedef struct attree__progress {
     _Atomic int64_t done[2];     /* tasks, or tiles, that are finished, of each phase */
     _Atomic int64_t joined[2];   /* workers that have come, of each phase: each takes the next scratch */
     _Atomic int64_t first_empty; /* smallest row id with nothing to attend to; INT64_MAX: none */
+    _Atomic bool cancelled;      /* a worker has left a task undone because the host said so */
 } attree__progress;
 
-void attree__progress_begin(const attree_plan *plan, void *workspace);
+/* args is whole. */
+void attree__progress_begin(const attree_plan *plan, const attree_args *args);
 
-/* ATTREE_ERROR_UNFINISHED unless a run of this plan is under way in the workspace and all work of the phases before
- * `phase` is done. */
+/* Whether the worker that asks is to leave its task: the host says so. It must then write nothing more of it. */
+bool attree__progress_stops(const attree_args *args);
+
+/* Whether a task has been left: the run cannot be finished any more. */
+static inline bool attree__progress_cancelled(const attree_args *args)
+{
+    attree__progress *const progress = args->workspace;
+    return atomic_load_explicit(&progress->cancelled, memory_order_relaxed);
+}
+
+/* A task is done. */
+void attree__progress_note_done(const attree_args *args);
+
+/* ATTREE_ERROR_CANCELLED when a task has been left. ATTREE_ERROR_UNFINISHED unless a run of this plan is under way in
+ * the workspace and all work of the phases before `phase` is done. */
 attree_status attree__progress_check(const attree_plan *plan, const void *workspace, int32_t phase);
 
 /* Ends a run whose work is done; returns its status. */

@@ -43,7 +43,7 @@ attree_status attree_run(const attree_plan *plan, const attree_args *args)
     const attree_status status = attree__args_check(&whole, plan, args);
     if (status != ATTREE_OK)
         return status;
-    attree__progress_begin(plan, whole.workspace);
+    attree__progress_begin(plan, &whole);
     if (plan->workers > 1)
         work(plan, &whole);
     else

@@ -13,6 +13,7 @@
 #include "query_row.h"
 #include "simd/fpenv.h"
 #include "tree.h"
+#include "weights.h"
 
 /* ---- States in memory ---- */
 
@@ -101,10 +102,11 @@ static bool folds_at_once(const attree__worker *w, const attree__tile *tile, att
            n.first + n.count <= visible.end && !w->args->block;
 }
 
-/* Folds a node into the states of `level`. Returns false, with nothing written, when the tile sees none of its keys. */
+/* Folds a node into the states of `level`. Returns false, with nothing written, when the tile sees none of its keys, or
+ * when the run is cancelled. */
 static bool fold_node(const attree__worker *w, const attree__tile *tile, attree__keys visible, node n, int32_t level)
 {
-    if (n.first >= visible.end || n.first + n.count <= visible.first)
+    if (n.first >= visible.end || n.first + n.count <= visible.first || attree__progress_stops(w->args))
         return false;
     if (n.count == 1)
         return fold_blocks(w, tile, n, level);
@@ -225,11 +227,13 @@ static void write_tile(const attree__worker *w, const attree__tile *tile, const 
 
 /* ---- Phases ---- */
 
-/* Phase 0: one tile against one chunk. */
-static void run_task(const attree__worker *w, int64_t task)
+/* Phase 0: one tile against one chunk. Returns false, with nothing written, when the run is cancelled. */
+static bool run_task(const attree__worker *w, int64_t task)
 {
     int64_t chunk;
     const attree__tile tile = attree__plan_task(w->plan, task, &chunk);
+    if (w->plan->problem.weights)
+        return attree__weights_task(w, &tile, chunk);
     const attree__segment *s = tile.segment;
     const attree__keys visible = attree__plan_blocks(w->plan, &tile, chunk);
     const attree__states states = level_states(w, 0);
@@ -239,12 +243,15 @@ static void run_task(const attree__worker *w, int64_t task)
         pack_queries(w, &tile);
         seen = fold_node(w, &tile, visible, (node){first, left < s->chunk_blocks ? left : s->chunk_blocks}, 0);
     }
+    if (attree__progress_cancelled(w->args)) /* something may be missing */
+        return false;
     if (!seen && (s->chunks == 1 || visible.first < visible.end))
         clear_states(&states, tile.rows);
     if (s->chunks == 1)
         write_tile(w, &tile, &states);
     else if (visible.first < visible.end)
         memcpy(task_states(w, &tile, chunk).u, states.u, w->plan->states_bytes);
+    return true;
 }
 
 /* Combines the chunks of a node of a tile into the states of the first of them that the tile sees; returns which, or
@@ -288,12 +295,13 @@ void attree__task_work(const attree_plan *plan, const attree_args *args, int32_t
     const int64_t count = attree__progress_count(plan, phase);
     const attree__fpenv caller = attree__fpenv_enter();
     int64_t done = 0, n;
-    while ((n = attree__progress_take(progress, phase)) < count) {
-        if (phase == 0)
-            run_task(&w, n);
-        else
+    while (!attree__progress_cancelled(args) && (n = attree__progress_take(progress, phase)) < count) {
+        if (attree__progress_stops(args) || (phase == 0 && !run_task(&w, n)))
+            break;
+        if (phase == 1)
             run_tile(&w, n);
         done++;
+        attree__progress_note_done(args);
     }
     attree__fpenv_leave(caller);
     atomic_fetch_add_explicit(&progress->done[phase], done, memory_order_release);

@@ -37,7 +37,7 @@ static void block_weights(const attree__fold *f, float lse, float *weights)
     float scores[ATTREE__BLOCK];
     attree__contract_scores(f, 0, scores);
     for (int32_t j = f->first[0]; j < f->end[0]; j++)
-        weights[j] = scores[j] == -INFINITY ? 0.0f : attree__canonical(attree__contract_weight(scores[j] - lse));
+        weights[j] = attree__contract_row_weight(scores[j], lse);
 }
 
 /* args is whole, and checked. */

@@ -18,8 +18,8 @@
  * over the keys j that query i may see: j < kv_len[b], inside the window around p_i, not masked, s not -inf. A sink
  * adds exp(sink[h]) to the sum of exponentials, and nothing to the values. Every function is reentrant; none prints,
  * aborts, or keeps a pointer after it returns. A function that returns anything but ATTREE_OK has written nothing to
- * the caller's tensors, caches or states, but for two: ATTREE_ERROR_EMPTY, which comes when everything has been
- * written, and ATTREE_ERROR_UNFINISHED, when what the finished tasks compute has been. */
+ * the caller's tensors, caches or states, but for three: ATTREE_ERROR_EMPTY, which comes when everything has been
+ * written, and ATTREE_ERROR_UNFINISHED and ATTREE_ERROR_CANCELLED, when what the finished tasks compute has been. */
 #ifndef ATTREE_ATTREE_H
 #define ATTREE_ATTREE_H
 
@@ -66,7 +66,9 @@ typedef enum attree_status {
     ATTREE_ERROR_MEMORY = 12,    /* an allocation failed */
     ATTREE_ERROR_EMPTY = 13,     /* a state or a row without any visible key was to be finished */
     ATTREE_ERROR_NONFINITE = 14, /* a score, value or state that must be finite is not, or would not be */
-    ATTREE_ERROR_UNFINISHED = 15 /* a phase or a run was to end before its work was done, or without attree_run_begin */
+    ATTREE_ERROR_UNFINISHED =
+        15,                     /* a phase or a run was to end before its work was done, or without attree_run_begin */
+    ATTREE_ERROR_CANCELLED = 16 /* args->control said to stop before all work was done */
 } attree_status;
 
 /* The name of a status, "ATTREE_ERROR_SHAPE"; static storage, never NULL. */
@@ -110,10 +112,12 @@ typedef enum attree_empty {
 /* Flags of attree_desc. A field that a flag enables is ignored, and may hold anything, while the flag is off. */
 #define ATTREE_CAUSAL 1u       /* query i, at position q_offset + i, sees keys 0 ... q_offset + i only */
 #define ATTREE_USE_Q_OFFSET 2u /* q_offset is set; without it, each batch entry's is its keys less its queries */
-#define ATTREE_USE_SCALE 4u  /* scale is set (any finite number, also 0 or negative); without it scale = 1 / sqrt(D) */
-#define ATTREE_K_PANELS 16u  /* k lies in panels of 16 keys; see attree_strides */
-#define ATTREE_STATES 32u    /* a run writes args->states instead of o and lse */
-#define ATTREE_USE_WINDOW 8u /* window_left and window_right are set; with ATTREE_CAUSAL, both hold */
+#define ATTREE_USE_SCALE 4u /* scale is set (any finite number, also 0 or negative); without it scale = 1 / sqrt(D) */
+#define ATTREE_K_PANELS 16u /* k lies in panels of 16 keys; see attree_strides */
+#define ATTREE_STATES 32u   /* a run writes args->states instead of o and lse */
+#define ATTREE_WEIGHTS 64u  /* a run writes args->weights and key_weights instead of o; see "Weights" below */
+#define ATTREE_WEIGHTS_BY_HEAD 128u /* key_weights are those of each query head, not of each key/value head */
+#define ATTREE_USE_WINDOW 8u        /* window_left and window_right are set; with ATTREE_CAUSAL, both hold */
 
 /* Where element (b, head, token, c) of a tensor lies: at b * batch + head * head + token * token + c * width elements
  * from the tensor's pointer. Negative strides are fine. All four zero: dense in the order [B, heads, tokens, width].
@@ -191,6 +195,11 @@ typedef struct attree_desc {
     int64_t table_width; /* entries of a row of args->page_table */
     /* A shard: the run folds keys shard_begin <= j < shard_end only. Both 0: all keys. See below. */
     int64_t shard_begin, shard_end;
+    /* With ATTREE_WEIGHTS. */
+    attree_strides weights;     /* [B, H, Q, K]: token is from query to query, width from key to key */
+    attree_strides key_weights; /* [B, G, K], or [B, H, K]: token is from key to key */
+    int32_t weights_type;       /* of weights: ATTREE_F32, ATTREE_F16 or ATTREE_BF16 */
+    int32_t unused;             /* 0 */
 } attree_desc;
 
 /* Ragged batches. With q_starts, the queries of all entries lie one after the other: entry b has tokens q_starts[b] ...
@@ -213,6 +222,22 @@ typedef struct attree_desc {
  * The empty shard, begin = end > 0, is fine. Bits: the tree over n = ceil(kv_len / 256) blocks splits at the largest
  * power of two below n, and so do its parts; when shards are such parts, and are merged as they were split, results
  * have the bits of a run over all keys. Otherwise they differ by rounding. */
+
+/* Weights. With ATTREE_WEIGHTS a run reads q, k and args->lse, which a run without the flag has written for the same
+ * problem, and writes softmax weights w(b,h,i,j) = exp(s(b,h,i,j) - lse(b,h,i)), on as many threads as any run:
+ *
+ *     weights[b,h,i,j] = w(b,h,i,j)                                          when args->weights is given
+ *     key_weights[b,g,j] = sum over queries i and heads h of g of w(b,h,i,j) when args->key_weights is given
+ *
+ * 0 for hidden keys, for padding beyond kv_lens[b] and for keys outside the shard; with a sink they add up to less than
+ * 1. v and o are not used, nor are their strides and v_width but for being valid. Weights of some of the queries, heads
+ * or entries are those of a smaller problem: pointers to the first of them, and a desc with fewer (and q_offset, if the
+ * last queries are not among them). With q_starts, weights are [1, H, q_len, K]; with kv_starts, key j of an entry is
+ * its own j, and K is the largest number of keys of an entry.
+ *
+ * Bits: w is as attree_weights has it. For key_weights of a query head, w of queries 128 n ... 128 n + 127 of the
+ * entry are added up in turn, in f32, and the sums by the tree that is also that of blocks; for those of a key/value
+ * head, these sums of its query heads in turn. */
 
 /* The scores of one batch entry and head for some queries and keys, in place: of query first_query + i and key
  * first_key + j at scores[i * query_stride + j]. May be changed by an attree_score_function. Keys that a query cannot
@@ -238,6 +263,16 @@ typedef enum attree_block_answer {
 } attree_block_answer;
 typedef attree_block_answer (*attree_block_function)(const attree_score_tile *tile, void *user);
 
+/* What a run and its host tell each other while it goes on; any other thread may use it. Both fields are to be read and
+ * written by atomic operations (in C11 __atomic_load_n and __atomic_store_n, in C++ std::atomic_ref), and the struct
+ * must stay until the run has returned. */
+typedef struct attree_control {
+    int64_t done;   /* written by the run: tasks that are finished, of the attree_plan_tasks() there are. 0 when it
+                       begins; never decreases until the next begin */
+    int32_t cancel; /* written by the host: anything but 0 makes the run stop. The run does not reset it */
+    int32_t unused;
+} attree_control;
+
 /* The tensors of one run. Each pointer is to element (0, 0, 0, 0); it needs the alignment of its element type only, and
  * may be NULL when its tensor has no elements. What follows workspace_bytes is optional: zero means none of it. */
 typedef struct attree_args {
@@ -258,9 +293,12 @@ typedef struct attree_args {
     void *user;                       /* passed to both */
     const float *k_scales, *v_scales; /* of k and v of type ATTREE_I8 */
     const int32_t *page_table;        /* [B, table_width], when page_size > 0 */
-    float *states; /* [B, H, Q, E + 2] or, ragged, [1, H, Q, E + 2], dense: see ATTREE_STATES. A state is
-                      laid out as below, "State algebra"; a row with a NaN or +inf score has m = +inf and
-                      l = NaN; a zero m is +0. Sinks are not part of states: attree_finish adds them. */
+    float *states;           /* [B, H, Q, E + 2] or, ragged, [1, H, Q, E + 2], dense: see ATTREE_STATES. A state is
+                                laid out as below, "State algebra"; a row with a NaN or +inf score has m = +inf and
+                                l = NaN; a zero m is +0. Sinks are not part of states: attree_finish adds them. */
+    attree_control *control; /* to cancel the run and to see how far it is; or NULL */
+    void *weights;           /* with ATTREE_WEIGHTS: one of the two may be NULL; lse is read */
+    float *key_weights;
 } attree_args;
 
 /* ---- The simple call --------------------------------------------------------------------------------------------- */
@@ -298,6 +336,10 @@ ATTREE_API void attree_plan_destroy(attree_plan *plan);
  * and never with Q * K. */
 ATTREE_API size_t attree_plan_workspace(const attree_plan *plan);
 
+/* What attree_control.done is when a run has done everything: tasks of all phases; 0 for a NULL plan. Tasks of a phase
+ * take about as long as each other, and hardly any time after phase 0. */
+ATTREE_API int64_t attree_plan_tasks(const attree_plan *plan);
+
 /* Writes one line about the plan (kernel, tiles, tasks, workers) into text, cut to capacity bytes with a terminating 0.
  */
 ATTREE_API attree_status attree_plan_describe(const attree_plan *plan, char *text, size_t capacity);
@@ -306,7 +348,12 @@ ATTREE_API attree_status attree_plan_describe(const attree_plan *plan, char *tex
 
 /* Computes o, and lse when asked for. Never allocates. With one worker it does not enter the OpenMP runtime; with more,
  * it must not be called in a forked child whose parent has used OpenMP before the fork: GNU's runtime would hang there.
- * ATTREE_ERROR_EMPTY (only under ATTREE_EMPTY_ERROR) comes after everything has been written. */
+ * ATTREE_ERROR_EMPTY (only under ATTREE_EMPTY_ERROR) comes after everything has been written.
+ *
+ * ATTREE_ERROR_CANCELLED: args->control->cancel was set while work was left. Workers look at it before each block of
+ * keys, so they stop within the time that one takes: far below a millisecond for most shapes, some milliseconds for
+ * the longest tiles. A row of o, lse and states is then either whole or untouched, and nothing says which. The
+ * workspace may be used for the next run. A run that is done before it sees the flag is ATTREE_OK. */
 ATTREE_API attree_status attree_run(const attree_plan *plan, const attree_args *args);
 
 /* The same from the caller's own threads, without OpenMP. One thread calls attree_run_begin, which checks the arguments
@@ -315,7 +362,9 @@ ATTREE_API attree_status attree_run(const attree_plan *plan, const attree_args *
  * desc->threads, which says how finely work is cut: those for whom there is no scratch left return at once. A worker
  * that comes late or never leaves its work to the others. Last, when all have returned, one thread calls attree_run_end
  * for the status of the run. While a phase has tasks left that nobody has done, a later phase and attree_run_end are
- * ATTREE_ERROR_UNFINISHED: call attree_run_worker for what is left, then go on. So is anything without a begin. */
+ * ATTREE_ERROR_UNFINISHED: call attree_run_worker for what is left, then go on. So is anything without a begin. Once
+ * the run has been cancelled, attree_run_worker and attree_run_end return ATTREE_ERROR_CANCELLED; attree_run_end still
+ * comes last. */
 ATTREE_API attree_status attree_run_begin(const attree_plan *plan, const attree_args *args);
 ATTREE_API int32_t attree_plan_phases(const attree_plan *plan);
 ATTREE_API attree_status attree_run_worker(const attree_plan *plan, const attree_args *args, int32_t phase);

@@ -29,6 +29,7 @@
 #include "prefill.inc.c"
 #include "fold.inc.c"
 #include "combine.inc.c"
+#include "weights.inc.c"
 #include "types.inc.c"
 /* clang-format on */
 
@@ -42,6 +43,7 @@ const attree__kernels TABLE = {
     .pack_queries = pack_queries,
     .scratch_floats = scratch_floats,
     .fold = fold,
+    .weights = fold_weights,
     .combine = combine,
     .divide = divide,
 };

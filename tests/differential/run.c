@@ -172,7 +172,7 @@ static attree_status run_plan(const job *j, const attree_plan *plan, const attre
 static bool call(const job *j, const attree_desc *d, attree_args *a, attree_plan **plan)
 {
     const key_range queries = {d->batch > 0 ? j->user.first_query : 0, j->user.first_query + d->q_len};
-    const bool states = d->flags & ATTREE_STATES;
+    const bool states = d->flags & (ATTREE_STATES | ATTREE_WEIGHTS);
     attree_status status;
     *plan = NULL;
     const uint64_t before = mode_enter(j);
@@ -190,6 +190,8 @@ static bool call(const job *j, const attree_desc *d, attree_args *a, attree_plan
     }
     if (!mode_leave(j, before))
         return job_fails(j, "the caller's floating-point environment is not restored");
+    if (*plan && status == ATTREE_OK && a->control && a->control->done != attree_plan_tasks(*plan))
+        return job_fails(j, "%" PRId64 " of %" PRId64 " tasks are done", a->control->done, attree_plan_tasks(*plan));
     if (*plan && !memory_margin_is_kept(SLOT_WORKSPACE))
         return job_fails(j, "written beside the workspace");
     return check_status(j, status, states, queries);
@@ -216,6 +218,20 @@ static void describe(job *j, attree_desc *d, attree_args *a)
     d->isa = j->isa;
     j->user = (score_user){j->t->f, &j->t->s, 0, &j->wrong};
     a->user = &j->user;
+    j->control = (attree_control){.done = -1};
+    a->control = &j->control;
+}
+
+/* Weights of all rows and their sums, after a run that wrote lse. */
+static bool run_weights(const job *j, const attree_desc *d, const attree_args *a)
+{
+    weights_run w;
+    attree_plan *plan = NULL;
+    const bool good =
+        make_weights_run(j, d, a, &w) && call(j, &w.d, &w.a, &plan) && check_weights_run(j, &w) && check_results(j);
+    attree_plan_destroy(plan);
+    free_weights_run(&w);
+    return good;
 }
 
 static bool run_simply(job *j)
@@ -228,7 +244,7 @@ static bool run_simply(job *j)
     if (good && plan && j->t->f->weights && a.lse && j->r->rows > 0)
         good = check_weights(j, plan, &a);
     attree_plan_destroy(plan);
-    return good;
+    return good && (!j->t->f->weights || !a.lse || run_weights(j, &d, &a));
 }
 
 static bool run_states(job *j)

@@ -26,6 +26,7 @@ typedef struct job {
     call_form form;
     counts *counts;
     score_user user;
+    attree_control control;
     bool wrong; /* a tile of the caller's functions was outside */
     uint64_t mode;
     char *message;
@@ -44,6 +45,19 @@ bool check_results(const job *j);
 
 /* A row of weights, by a plan and the arguments of its run. */
 bool check_weights(const job *j, const attree_plan *plan, const attree_args *a);
+
+/* What a run with ATTREE_WEIGHTS writes for one head: `weights` as plan_weights says, the sums of each query head and
+ * of each key/value head. d and a are those of a run that wrote lse. */
+typedef struct weights_run {
+    attree_desc d;
+    attree_args a;
+    int64_t keys; /* of a row: those of the longest entry */
+    char *weights;
+    float *sums;
+} weights_run;
+bool make_weights_run(const job *j, const attree_desc *d, const attree_args *a, weights_run *w);
+bool check_weights_run(const job *j, const weights_run *w);
+void free_weights_run(weights_run *w);
 
 /* attree_append to the problem's cache. */
 bool check_append(const job *j);

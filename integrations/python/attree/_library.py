@@ -77,6 +77,7 @@ _FUNCTIONS = {
     "attree_plan_update": (c_int32, [c_void_p, _DESC]),
     "attree_plan_destroy": (None, [c_void_p]),
     "attree_plan_workspace": (c_size_t, [c_void_p]),
+    "attree_plan_tasks": (c_int64, [c_void_p]),
     "attree_plan_describe": (c_int32, [c_void_p, c_char_p, c_size_t]),
     "attree_run": (c_int32, [c_void_p, _ARGS]),
     "attree_attention": (c_int32, [_DESC, _ARGS]),

@@ -11,6 +11,8 @@ USE_Q_OFFSET = 2
 USE_SCALE = 4
 K_PANELS = 16
 STATES = 32
+WEIGHTS = 64
+WEIGHTS_BY_HEAD = 128
 USE_WINDOW = 8
 OK = 0
 ERROR_NULL = 1
@@ -28,6 +30,7 @@ ERROR_MEMORY = 12
 ERROR_EMPTY = 13
 ERROR_NONFINITE = 14
 ERROR_UNFINISHED = 15
+ERROR_CANCELLED = 16
 F32 = 0
 F16 = 1
 BF16 = 2
@@ -116,6 +119,10 @@ class attree_desc(Structure):
         ("table_width", c_int64),
         ("shard_begin", c_int64),
         ("shard_end", c_int64),
+        ("weights", attree_strides),
+        ("key_weights", attree_strides),
+        ("weights_type", c_int32),
+        ("unused", c_int32),
     ]
 
 
@@ -129,6 +136,14 @@ class attree_score_tile(Structure):
         ("queries", c_int64),
         ("first_key", c_int64),
         ("keys", c_int64),
+    ]
+
+
+class attree_control(Structure):
+    _fields_ = [
+        ("done", c_int64),
+        ("cancel", c_int32),
+        ("unused", c_int32),
     ]
 
 
@@ -155,6 +170,9 @@ class attree_args(Structure):
         ("v_scales", c_void_p),
         ("page_table", c_void_p),
         ("states", c_void_p),
+        ("control", c_void_p),
+        ("weights", c_void_p),
+        ("key_weights", c_void_p),
     ]
 
 
@@ -175,4 +193,4 @@ class attree_new_tokens(Structure):
     ]
 
 
-STRUCTS = (attree_strides, attree_pairs, attree_desc, attree_score_tile, attree_args, attree_new_tokens)
+STRUCTS = (attree_strides, attree_pairs, attree_desc, attree_score_tile, attree_control, attree_args, attree_new_tokens)

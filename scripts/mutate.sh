@@ -91,7 +91,7 @@ fault block_skip_taken_for_partial src/block.c \
 fault block_skip_ignored_for_some_rows src/block.c 's/if (kind == ATTREE_BLOCK_SKIP)$/if (false)/'
 fault block_partial_ignored src/block.c 's/partial = partial || kind == ATTREE_BLOCK_PARTIAL;//'
 fault block_full_ignored src/block.c 's/if (!partial)$/if (false)/'
-fault weights_without_lse src/weights.c 's/scores\[j\] - lse/scores[j]/'
+fault weights_without_lse src/contract.c 's/attree__contract_weight(s - lse)/attree__contract_weight(s)/'
 
 # Results beside o: weights, states, caches; whether a run is done.
 fault weights_of_padding_not_written src/weights.c 's/p->ragged_kv ? s->kv_len : p->kv_len/s->kv_len/' weights

@@ -63,7 +63,7 @@ fault blocks_at_once_without_hidden_keys src/kernels/interleave.inc.c 's/if (str
 fault narrow_keys_scored_out_of_order src/kernels/scores.inc.c 's/part.q + n \* BUNDLE_ROWS/part.q/' kernels
 fault narrow_keys_packed_out_of_order src/kernels/pack.inc.c 's/(c + i \* lanes + n) \* SLAB/(c + n * VF_LANES + i) * SLAB/' kernels
 fault keys_not_advanced src/kernels/pack.inc.c 's/^        fours->at\[i\] += .*/        (void)i;/' kernels
-fault heads_in_turns_with_tiles_in_a_row src/plan.c 's/s->heads_together ? task % tiles : task \/ s->chunks/task \/ s->chunks/' bits
+fault heads_in_turns_with_tiles_in_a_row src/tile.c 's/s->heads_together ? task % tiles : task \/ s->chunks/task \/ s->chunks/' bits
 fault scales_of_a_page_too_many src/block.c 's/s.page_size - (s.first + j) % s.page_size : ATTREE__BLOCK/ATTREE__BLOCK : ATTREE__BLOCK/' paged
 fault blocks_at_once_in_a_row src/task.c 's/combine_levels(w, tile, level, level + (int32_t)split);/combine_levels(w, tile, level, level + 1);/' bits
 

@@ -79,4 +79,6 @@ foreach(pair IN ITEMS "runtime libattree${PROJECT_VERSION_MAJOR}" "development l
   list(GET pair 1 package)
   install(FILES LICENSE DESTINATION ${ATTREE_DOC_DIR}/${package} COMPONENT attree_${component} RENAME copyright)
 endforeach()
+file(GLOB pages docs/*.md)
 install(FILES README.md CHANGELOG.md DESTINATION ${ATTREE_DOC_DIR}/libattree-dev COMPONENT attree_development)
+install(FILES ${pages} DESTINATION ${ATTREE_DOC_DIR}/libattree-dev/docs COMPONENT attree_development)

@@ -1,6 +1,6 @@
 /* The arithmetic contract in scalar C: what every kernel must compute, bit for bit. Also the portable fallback.
  *
- * IEEE binary32, round to nearest even, no contraction but the fmaf written here. Steps are those of README.md, "The
+ * IEEE binary32, round to nearest even, no contraction but the fmaf written here. Steps are those of docs/contract.md, "The
  * contract". Hidden keys are skipped, never multiplied by zero, so nothing in them can reach a result. */
 #include "contract.h"
 

@@ -1,5 +1,5 @@
-/* What pieces of code in README.md may use: the tensors of its first program, random, and a check. A piece without a
- * main of its own is the body of one, after readme_begin. */
+/* What pieces of code in README.md and the pages of docs may use: the tensors of a program, random, and a check. A piece
+ * without a main of its own is the body of one, after readme_begin. */
 #ifndef ATTREE_TESTS_README_H
 #define ATTREE_TESTS_README_H
 

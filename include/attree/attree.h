@@ -3,7 +3,7 @@
  * Each block of 256 keys is folded into a summary (m, l, u) per query row: the running maximum of the scores, the sum
  * of exp(score - m) and the unnormalised value sum. A binary tree that depends on the number of blocks alone combines
  * the summaries, so a result has the same bits for any number of threads, any batch, any tiling and any instruction
- * set. The arithmetic is written out in src/contract.c and in README.md.
+ * set. The arithmetic is written out in src/contract.c and in docs/contract.md.
  *
  * Shape letters: B batch, H query heads, G key/value heads, Q queries, K keys, D query and key width, E value width.
  * Strides count elements, sizes count bytes, logarithms are natural. Head h reads key/value head h / (H / G).
@@ -444,7 +444,7 @@ ATTREE_API attree_status attree_merge_outputs(void *o, float *lse, const void *o
  * Pushing folds keys into a state in the order given: m' = max(m, scores); l and u are multiplied by exp(m - m'); then
  * l += exp(s_j - m'), u += exp(s_j - m') v_j. The first block pushed into an empty state has the bits of a block of
  * attree_run when it holds the same keys. Source of the recurrence: Milakov and Gimelshein, "Online normalizer
- * calculation for softmax", 2018, extended from l to u. Merging follows the tree's combine step (README, "The
+ * calculation for softmax", 2018, extended from l to u. Merging follows the tree's combine step (docs/contract.md, "The
  * contract", step 6).
  *
  * Rules for all: v_width is E >= 1; pointers are aligned to their element; state must not overlap scores, values or o.

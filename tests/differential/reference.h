@@ -1,4 +1,4 @@
-/* The bits that a problem must have, by the functions of src/contract.c and README's "The contract", and by nothing of
+/* The bits that a problem must have, by the functions of src/contract.c and docs/contract.md, and by nothing of
  * the library that plans or schedules. */
 #ifndef ATTREE_TESTS_DIFFERENTIAL_REFERENCE_H
 #define ATTREE_TESTS_DIFFERENTIAL_REFERENCE_H

@@ -10,6 +10,7 @@
 #include "dispatch.h"
 #include "dtype.h"
 #include "error.h"
+#include "order.h"
 #include "progress.h"
 #include "tree.h"
 
@@ -192,26 +193,6 @@ static void cut_weights(const attree_plan *plan, attree__segment *s)
     s->heads_together = together_blocks(plan, s) > 0;
 }
 
-static double task_work(const attree__segment *s)
-{
-    const int64_t tasks = s->batches * s->tiles * s->chunks;
-    return tasks > 0 ? s->work / (double)tasks : 0.0;
-}
-
-/* Longest tasks first, so that what is left at the end is short (Shell's sort: in place, without recursion). */
-static void sort_segments(attree_plan *plan)
-{
-    attree__segment *const s = plan->segments;
-    for (int64_t gap = plan->segment_count / 2; gap > 0; gap /= 2)
-        for (int64_t n = gap; n < plan->segment_count; n++) {
-            const attree__segment moved = s[n];
-            int64_t at = n;
-            for (; at >= gap && task_work(&s[at - gap]) < task_work(&moved); at -= gap)
-                s[at] = s[at - gap];
-            s[at] = moved;
-        }
-}
-
 static void cut_segments(attree_plan *plan)
 {
     const double work = total_work(plan);
@@ -224,7 +205,7 @@ static void cut_segments(attree_plan *plan)
             cut_segment(plan, s, work > 0.0 ? (int64_t)ceil(wanted * s->work / work) : 1);
     }
     if (plan->workers > 1)
-        sort_segments(plan);
+        attree__order_segments(plan->segments, plan->segment_count, plan->ranks);
 }
 
 /* Numbers tiles, tasks and states. */
@@ -369,11 +350,12 @@ static attree_status check_plan(attree__problem *problem, const attree_desc *des
     return ATTREE_OK;
 }
 
-/* Memory for two arrays of segments, after `before` bytes. */
+/* Memory for two arrays of segments and their ranks, after `before` bytes. */
 static attree_status allocate(void **memory, size_t before, int64_t segments)
 {
     int64_t bytes;
-    if (attree__mul_overflows(segments, 2 * (int64_t)sizeof(attree__segment), &bytes) ||
+    if (attree__mul_overflows(segments, (int64_t)(2 * sizeof(attree__segment) + ATTREE__RANKS * sizeof(attree__rank)),
+                              &bytes) ||
         attree__add_overflows(bytes, (int64_t)before, &bytes))
         return attree__fail(ATTREE_ERROR_OVERFLOW, "batch is %" PRId64 "; a plan would overflow 64 bits", segments);
     *memory = malloc((size_t)bytes);
@@ -398,7 +380,8 @@ attree_status attree__plan_make(attree_plan **plan, const attree_desc *desc, int
                           .segment_count = segments,
                           .segment_room = segments,
                           .segments = first,
-                          .spare = first + segments};
+                          .spare = first + segments,
+                          .ranks = (attree__rank *)(void *)(first + 2 * segments)};
     status = fill_plan(made, default_threads);
     if (status == ATTREE_OK)
         *plan = made;
@@ -421,6 +404,7 @@ attree_status attree__plan_remake(attree_plan *plan, const attree_desc *desc, in
         made.grown = grown;
         made.segments = grown;
         made.spare = made.segments + made.segment_count;
+        made.ranks = (attree__rank *)(void *)(made.spare + made.segment_count);
         made.segment_room = made.segment_count;
     }
     if (status == ATTREE_OK)

@@ -35,6 +35,8 @@ typedef struct attree__segment {
     double work;                    /* multiply-adds, roughly */
 } attree__segment;
 
+typedef struct attree__rank attree__rank;
+
 struct attree_plan {
     attree__problem problem;
     const attree__kernels *kernels;
@@ -55,6 +57,7 @@ struct attree_plan {
     int64_t segment_count, segment_room;
     attree__segment *segments; /* those with the longest tasks first */
     attree__segment *spare;    /* as many more, for an update */
+    attree__rank *ranks;       /* room to order segments in: order.h */
     void *grown; /* the memory of both, when an update needed more than there was; NULL: they follow here */
 };
 

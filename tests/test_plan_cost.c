@@ -335,6 +335,30 @@ static void plans_take_less_than_100_microseconds(void **state)
     free_tensors(&s.t);
 }
 
+/* Entries of all lengths, in any order: sorting them must not be what takes the time. */
+static void a_thousand_entries_take_less_than_100_microseconds(void **state)
+{
+    (void)state;
+    enum { MANY = 1024 };
+    int64_t lens[MANY];
+    random_source random = {5};
+    for (int64_t b = 0; b < MANY; b++)
+        lens[b] = random_integer(&random, 1, 8192);
+    attree_desc d = make_desc(MANY, 32, 8, 1, 8192, 128, 128);
+    d.kv_lens = lens;
+    d.threads = 2;
+    double made[TIMES];
+    for (int i = 0; i < TIMES; i++) {
+        const double start = microseconds();
+        attree_plan *const plan = make_plan(&d);
+        made[i] = microseconds() - start;
+        attree_plan_destroy(plan);
+    }
+    const double make = median(made);
+    print_message("%d sequences of any length: a plan takes %.1f us\n", MANY, make);
+    assert_true(make < 100.0 * allowance());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +367,7 @@ int main(void)
         cmocka_unit_test(a_batch_may_grow_and_shrink),
         cmocka_unit_test(a_refused_update_changes_nothing),
         cmocka_unit_test(plans_take_less_than_100_microseconds),
+        cmocka_unit_test(a_thousand_entries_take_less_than_100_microseconds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

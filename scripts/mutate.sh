@@ -130,6 +130,9 @@ fault finish_may_overlap_sinks src/args.c '/^static attree_status check_finished
 fault states_of_finish_may_overflow src/args.c '/^static attree_status check_finished/,/^}/s/if (p->states_span.high < 0)/if (false)/' partial
 fault values_may_be_appended_to_inputs src/args.c 's/{"cache_v", t->cache_v, p->v_span, attree__dtype_alignment(p->v_type), true}/{"cache_v", t->cache_v, p->v_span, attree__dtype_alignment(p->v_type), false}/' append
 fault scales_may_be_appended_to_inputs src/args.c 's/t->cache_k_scales), p->k_scales_span, 4, true/t->cache_k_scales), p->k_scales_span, 4, false/' append
+fault cancel_not_heard src/progress.c 's/if (!args->control || /if (true || /' cancel
+fault weights_of_keys_that_geometry_hides src/kernels/weights.inc.c 's/^    hide_unseen(row);/    (void)hide_unseen;/' weights_runs
+fault weights_not_summed_in_order src/kernels/weights.inc.c 's/vf_add(vf_load(sums + j), vf_load(scores + j))/vf_load(scores + j)/' weights_runs
 fault scan_skips_a_step_too_much src/kernels/scan.inc.c 's/        from = at_most(from + SCAN_STEP, to);/        from = at_most(from + 2 * SCAN_STEP, to);/' scan
 fault scan_drops_a_mask_with_holes src/kernels/scan.inc.c 's/(word - each) & ~word & sign/0/' scan
 fault scan_drops_a_bias src/kernels/scan.inc.c 's/: word & ~sign;/: 0;/' scan

@@ -300,8 +300,8 @@ static attree_status lay_out_workspace(attree_plan *plan)
     plan->levels = most_levels(plan, folds);
     plan->levels_offset = reserve(&scratch, plan->levels, (int64_t)state_bytes, &overflow);
     plan->kernel_offset = reserve(&scratch, kernel, number, &overflow);
-    const int64_t sums = p->weights ? (int64_t)sum_levels(plan) * ATTREE__BLOCK : 0;
-    plan->sums_offset = reserve(&scratch, sums, p->group * number, &overflow);
+    const int64_t sums = p->weights ? (int64_t)sum_levels(plan) * ATTREE__BLOCK * number : 0;
+    plan->sums_offset = reserve(&scratch, p->group, sums, &overflow);
     plan->scratch_bytes = scratch;
 
     reserve(&total, 1, sizeof(attree__progress), &overflow);
